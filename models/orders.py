@@ -56,6 +56,7 @@ FORWARD, BACKWARD, WEIGHTS, WHOLE = range(4)
 Task = tuple[int, int, int]  # kind, stage, micro-batch
 Order = tuple[Task, ...]  # of one device
 
+_FEW_CHANGES = 4_096  # p^2 v up to which what tasks change is kept, of many schedules: 25,000 tasks, 400 KB
 _BLOCK = 6  # slots of a block: forward, backward and weights of two chunks
 
 
@@ -412,7 +413,8 @@ def peak_weight(
     each = np.asarray(weights, dtype=np.float64)
     if schedule in ("gpipe", "1f1b"):
         return np.asarray(in_flight(schedule, p, m), dtype=np.float64) * each
-    changes = _changes(schedule, p, _enough(schedule, p, m), v)
+    kept = _kept_changes if p * p * v <= _FEW_CHANGES else _changes
+    changes = kept(schedule, p, _enough(schedule, p, m), v)
     return np.array([np.cumsum(change * each[stage]).max() for change, stage in changes])
 
 
@@ -428,6 +430,14 @@ def _changes(
             (np.array([_change(schedule, kind) for kind in (FORWARD, BACKWARD, WEIGHTS, WHOLE)])[kinds], stages)
         )
     return tuple(found)
+
+
+@lru_cache(maxsize=256)
+def _kept_changes(
+    schedule: str, num_devices: int, num_microbatches: int, chunks_per_device: int
+) -> tuple[tuple[Ints, Ints], ...]:
+    """Return the same of few tasks: a search asks for a hundred schedules over and over."""
+    return _changes(schedule, num_devices, num_microbatches, chunks_per_device)
 
 
 @lru_cache(maxsize=512)

@@ -336,11 +336,18 @@ def _part(
         for device in devices:
             order, at = orders[device], position[device]
             while at < high[device]:
-                kind, stage, j = order[at]
-                way = kind if kind < WHOLE else kind - WEIGHTS  # a whole backward waits and sends as any backward
-                if stage in comes[way] and (way, stage, j) not in arrivals:
-                    break
-                nodes.append((lines[device], arrivals.pop((way, stage, j), lines[device]), kind * num_stages + stage))
+                task = order[at]
+                kind, stage, j = task
+                way, line = kind, lines[device]
+                if kind >= WHOLE:  # a whole backward waits and sends as any backward
+                    way = kind - WEIGHTS
+                    task = way, stage, j
+                arrived = arrivals.pop(task, -1)
+                if arrived < 0:
+                    if stage in comes[way]:
+                        break
+                    arrived = line
+                nodes.append((line, arrived, kind * num_stages + stage))
                 lines[device], register = register, register + 1
                 to = goes[way][stage]
                 if to is not None and (not has_sends or (schedule in IS_V and device_of[to] == device)):

@@ -124,7 +124,8 @@ class Passes:
         """
         starts = rows[0].starts
         if any(not np.array_equal(one.starts, starts) for one in rows):
-            starts = np.unique(np.concatenate([one.starts for one in rows]))
+            every = np.concatenate([one.starts for one in rows])
+            starts = np.array(sorted(set(every.tolist())), dtype=every.dtype)
             rows = [one._cut_at(starts) for one in rows]
         return cls(
             starts=starts,

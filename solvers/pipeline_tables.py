@@ -600,14 +600,13 @@ def _line_s(costs: PipelineCosts) -> Floats | None:
 class _Stages:
     """Stages, and what of them does not depend on entries; those that differ in their ends alone are a group.
 
-    By stage: ``choice``; ``end``, the layer behind it; ``after``, the entry behind it by layer and state; f, b and y;
+    By stage: ``viable``, where it is told whether it is; ``after``, the entry behind it by layer and state; f, b and y;
     ``out_s``, cf and cb that a boundary behind it takes at least; ``most_in_flight``; ``schedules``; ``group``. By
     group: ``starts``, its first stage; ``state``, the entry that it lowers; ``first``; ``floor_s``; ``in_s`` of a
     boundary before it; ``slack_s`` of that entry.
     """
 
-    choice: Integers
-    end: Integers
+    viable: Integers
     after: Integers
     forward_s: Floats
     backward_s: Floats
@@ -736,6 +735,7 @@ class Tables:
             viable[choice, first, end] = room >= np.repeat(stack.num_microbatches, stack.num_choices)[choice]
         self._looked_at = viable
         self._is_viable = _viable((num_stages + 1, len(costs.choices), costs.num_layers, costs.num_layers + 1))
+        self._flat_viable = self._is_viable.reshape(-1) if self._is_viable.flags.writeable else self._is_viable
         self._flat, self._flat_alive = by_entry.reshape(-1, 2 * REST), self.is_alive.reshape(-1)  # the same numbers
         self._alive_by_left = self.is_alive.reshape(num_stages + 1, -1)
         self._is_any_alive = self._alive_by_left[0].copy()  # with some number of stages left
@@ -862,8 +862,7 @@ class Tables:
         starts = run_starts(which)
         state, begin, chosen = state.take(may_be.take(starts)), first.take(starts), choice.take(starts)
         return _Stages(
-            choice,
-            ends,
+            (choice * costs.num_layers + first) * (costs.num_layers + 1) + ends,
             after,
             found.forward_s,
             found.backward_s,
@@ -882,7 +881,8 @@ class Tables:
 
     def _add(self, stages: _Stages) -> None:
         """Lower the entries that some stages lead to: of every group the least of each row, by stages left."""
-        left, column = np.nonzero(self._alive_by_left[: len(self.left)].take(stages.after, axis=1))
+        most = min(len(self.left), self.costs.num_layers - int(stages.first.min()))  # a stage holds a layer or more
+        left, column = self._alive_by_left[:most].take(stages.after, axis=1).nonzero()
         # While the number of stages is open every one of them has something behind it.
         least = self._least(left, slice(None) if self.is_open else column, stages)
         group = stages.group[column]
@@ -891,7 +891,7 @@ class Tables:
             return
         least, left, column, group = least.take(kept, axis=1), left[kept], column[kept], group[kept]
         if self._is_viable.flags.writeable:
-            self._is_viable[left, stages.choice[column], stages.first[group], stages.end[column]] = True
+            self._flat_viable[left * self._is_viable[0].size + stages.viable.take(column)] = True
         starts = run_starts(left * len(stages.state) + group)
         best, left, group = np.minimum.reduceat(least, starts, axis=-1), left[starts], group[starts]
         if not stages.first.all():

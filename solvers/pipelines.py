@@ -306,7 +306,7 @@ class Frontier:
         complete, is_near = self._is_complete(nodes), nodes.bounds < cutoff
         kinds = [(None, is_near & ~complete)]
         kinds += [
-            (one, is_near & complete & (nodes.source == one)) for one in np.unique(nodes.source[complete]).tolist()
+            (one, is_near & complete & (nodes.source == one)) for one in sorted(set(nodes.source[complete].tolist()))
         ]
         for source, which in kinds:
             if len(rows := np.flatnonzero(which)):

@@ -148,7 +148,8 @@ class Space:
         self.update_s = np.array([one.update_s for one in profiles])
         self.rates = np.array([network_bytes_per_s(problem, group) for group in self.groups])
         pieces = min(_MOST_PIECES, len(self.size_bytes))
-        self.starts = np.unique(np.linspace(0, len(self.size_bytes), pieces, endpoint=False).astype(np.intp))
+        starts = np.linspace(0, len(self.size_bytes), pieces, endpoint=False).astype(np.intp)
+        self.starts = np.array(sorted(set(starts.tolist())), dtype=np.intp)  # np.unique imports masked arrays
         ones = [group_inputs(problem, group, num_workers=1, share=1.0, whole_batch=0.0) for group in self.groups]
         self.inputs = np.array([(one.read_s, one.decode_s, one.copy_s) for one in ones])
         none = [group_inputs(problem, group, num_workers=1, share=0.0, whole_batch=1.0) for group in self.groups]
