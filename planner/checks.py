@@ -55,6 +55,17 @@ class CheckReport(Recorded):
     findings: tuple[Finding, ...]
     not_checked: tuple[str, ...] = ()
 
+    def __repr__(self) -> str:
+        """Return what a prompt shows; :meth:`to_dict` has every finding."""
+        return f"<CheckReport: {self.verdict}>"
+
+    @property
+    def verdict(self) -> str:
+        """Of what how many checks pass, in words."""
+        number, faults = len(self.findings), len(self.faults)
+        what = f"{self.family} on {self.headline}" if self.headline else self.family
+        return f"{what}: {f'{faults} of {number} checks fail' if faults else f'all {number} checks pass'}"
+
     @property
     def is_ok(self) -> bool:
         """Whether everything holds."""
@@ -81,10 +92,8 @@ class CheckReport(Recorded):
 
 def report_text(report: CheckReport) -> str:
     """Return a report as text, what fails first."""
-    faults = len(report.faults)
-    verdict = f"{faults} of {len(report.findings)} checks fail" if faults else f"all {len(report.findings)} checks pass"
     ordered = [*report.faults, *(one for one in report.findings if one.is_ok)]
-    lines = [f"{report.family} on {report.headline}: {verdict}" if report.headline else f"{report.family}: {verdict}"]
+    lines = [report.verdict]
     lines += [f"  {'ok  ' if one.is_ok else 'FAIL'}  {one.name}: {one.text}" for one in ordered]
     return "\n".join([*lines, *(f"  not checked: {what}" for what in report.not_checked)])
 

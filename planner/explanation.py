@@ -280,6 +280,11 @@ class Explanation(Recorded):
     proof: str
     warnings: tuple[str, ...]
 
+    def __repr__(self) -> str:
+        """Return what a prompt shows; :meth:`to_dict` has all of it."""
+        others = f"{len(self.sensitivities)} sensitivities, {len(self.runners_up)} runners-up"
+        return f"<Explanation: {self.headline}, {others}>"
+
     def to_dict(self) -> dict[str, object]:
         """Return ``planner.explanation/1``."""
         plan = self.plan

@@ -84,6 +84,10 @@ class Prediction(Shown, Recorded):
     relative_error: Mapping[str, Any] | None = None
     details: Mapping[str, Any] = field(default_factory=dict)
 
+    def __repr__(self) -> str:
+        """Return what a prompt shows: the times; :meth:`to_dict` has all of it."""
+        return f"<Prediction: {', '.join(f'{name} {seconds:.6g} s' for name, seconds in self.times_s.items())}>"
+
     @property
     def times_s(self) -> dict[str, float]:
         """The times that are known, by what takes them."""

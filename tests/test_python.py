@@ -170,6 +170,14 @@ def test_a_prompt_shows_answers_in_a_line() -> None:
         == f"<Plan: {plan.family} on {plan.configuration.headline}, epoch_time {plan.objective:.6g} s, optimal>"
     )
     assert "feasible, gap 50.0%" in texts[4]
+    more = (
+        plan.prediction,
+        planner.check(problem, plan),
+        planner.compare(plan, late),
+        planner.explain(problem, plan, time_limit_s=5),
+        planner.export(plan, "ddp"),
+    )
+    assert all(len(repr(one)) < 200 and "\n" not in repr(one) for one in more), more
 
 
 @pytest.mark.parametrize(

@@ -91,6 +91,11 @@ class Comparison(Recorded):
     terms: tuple[Term, ...]
     warnings: tuple[str, ...]
 
+    def __repr__(self) -> str:
+        """Return what a prompt shows: which plan is better; :meth:`to_dict` has all of it."""
+        which = "neither" if self.better is None else ("first", "second")[self.better]
+        return f"<Comparison: {which} is better, saving {self.saving:.2%}, {len(self.decisions)} decisions differ>"
+
     @property
     def objective_names(self) -> tuple[str, str]:
         """What each plan minimises, with its unit."""

@@ -76,6 +76,10 @@ class Export:
     notes: tuple[str, ...] = ()
     how_to_run: tuple[str, ...] = ()
 
+    def __repr__(self) -> str:
+        """Return what a prompt shows; ``files`` has the texts."""
+        return f"<Export: {self.target}, {', '.join(self.files)}>"
+
     def to_dict(self) -> dict[str, object]:
         """Return ``planner.export/1``."""
         return {"schema": "planner.export/1", **document_of(self)}
