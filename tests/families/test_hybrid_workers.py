@@ -129,6 +129,24 @@ def test_layouts_are_counted_up_to_the_first_placement_of_too_many_whoever_helps
     assert len(asked) == number
 
 
+def test_what_idle_devices_are_for_is_looked_for_by_a_worker_and_told_as_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    machines = [{**one, "devices": number} for one, number in zip(QUESTION["cluster"]["machines"], (4, 3), strict=True)]
+    pins = {"num_stages": 6, "tensor_parallel_size": 1, "context_parallel_size": 1}
+    question = {**QUESTION, "cluster": {"machines": machines}, "fix": pins}
+    monkeypatch.setattr("planner.planning.answered", lambda _problem, plan, *_, **__: plan)
+    found = answered(None, question)
+    assert any("1 of 4 devices of h100-sxm stay idle" in one for one in found["words"])
+    asked, submit = list[str](), ShuffledPool.submit
+
+    def noted(pool: ShuffledPool, function: Any, *others: Any) -> int:
+        asked.append(function.__name__)
+        return submit(pool, function, *others)
+
+    monkeypatch.setattr(ShuffledPool, "submit", noted)
+    assert answered(ShuffledPool(seed=1, num_workers=4), question) == found
+    assert asked.count("_best_of_all") == 1
+
+
 def test_a_placement_of_which_a_part_was_lost_is_not_proven() -> None:
     pool = ShuffledPool(seed=4, num_workers=4, lost=range(1, 1_000))
     found = planner.plan(planner.load(QUESTION), pool=pool)

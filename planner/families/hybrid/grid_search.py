@@ -205,12 +205,14 @@ def cuts_searched(
     search: Search,
     known_s: Sequence[float],
     on_found: Callable[[list[Found]], None] = lambda found: None,
+    on_helped: Callable[[WorkerPool], None] = lambda pool: None,
 ) -> list[Found]:
     """Return what the search of every other placement found, as far as it is the best or a runner-up asked for.
 
     Limits of ``search`` are in seconds of a step, as are the layouts known. Nothing is searched where the batch is
     open, or pins leave nothing. Placements that the time never came to are bounded together, by what their devices
-    compute at most. ``on_found`` is called with all that was found so far, after each one that found something.
+    compute at most. ``on_found`` is called with all that was found so far, after each one that found something;
+    ``on_helped`` with who helps, once all of them have something to do.
     """
     if costs[0].problem.training.fixed_batch_size is None:
         return []
@@ -239,7 +241,7 @@ def cuts_searched(
         index, cost = left[0]
         if together is None and len(cost.groups) > 1 and rows:
             limited = search.part(search.left_s, cutoff=min(search.cutoff, first_s))
-            together = _searched_together(costs, left, limited, rows, count)
+            together = _searched_together(costs, left, limited, rows, count, on_helped)
         worst_s = [*rows, *[inf] * (1 + number)][number]
         share_s = search.left_s / min(len(left), _MOST_SHARES)
         part = search.part(share_s, cutoff=min(search.cutoff, worst_s, first_s))
@@ -360,11 +362,13 @@ def _searched_together(
     search: Search,
     rows: Sequence[float],
     count: _Count,
+    on_helped: Callable[[WorkerPool], None],
 ) -> Iterator[GridAnswer] | None:
     """Return the answers of placements, by their places among all, which a worker pool looks at together.
 
     None where nobody helps yet, or what is found depends on the order. ``rows``: seconds of layouts, as they are known
-    when each answer is taken. ``count``: has a worker count their layouts.
+    when each answer is taken. ``count``: has a worker count their layouts. ``on_helped``: see
+    :func:`cuts_searched`.
     """
     pool, is_ordered = search.pool, search.questions_left is not None or search.good_enough > -inf
     if pool is None or is_ordered or not pool.is_worth(0.0):
@@ -379,6 +383,11 @@ def _searched_together(
         group_by = grids.bounds[index].space.group_by
         turns.append(Turn(index=index, grid=grid, cost=seconds, search=part, group_by=group_by))
     number, places = 1 + max(search.num_alternatives, 0), [index for index, _ in placements]
+
+    def meanwhile() -> None:
+        count.begin(pool, origin, places)
+        on_helped(pool)
+
     answers = solve_in_turn(
         turns,
         search,
@@ -386,7 +395,7 @@ def _searched_together(
         rows,
         num_answers=number,
         most_at_once=_MOST_CUTS_AT_ONCE,
-        meanwhile=lambda: count.begin(pool, origin, places),
+        meanwhile=meanwhile,
     )
     return (_no_less_than_peak(one, cost) for one, (_, cost) in zip(answers, [*placements], strict=True))
 

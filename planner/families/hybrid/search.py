@@ -7,9 +7,11 @@ Machine groups are searched by even cuts one by one, and then other cuts of each
 """
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
+from functools import partial
 from itertools import takewhile
 from math import inf
+from typing import cast
 
 import numpy as np
 
@@ -55,6 +57,7 @@ from planner.search import Search
 from planner.solution import SAME
 from planner.solvers.grid import Axis, Columns, Grid, Level, OverError, Point
 from planner.units import Dimension, format_human
+from planner.worker_pool import FailedTask, Origin, WorkerPool
 
 _MOST_LAYOUTS = 400_000  # of a frontier
 _AT_ONCE = 20_000
@@ -72,6 +75,7 @@ _MOST_VALUES = 12  # that are listed
 _LAYERS_A_S = 13_000  # times devices: of layouts over several kinds of machines, about
 _MOST_TRIED = 400  # questions of whether time is over, for all relaxations together
 _NEAR = 1.05  # times a strict cutoff that an even layout may take
+_POLL_S = 0.05
 _ROUND_UP = 1.0006  # four digits that are printed may be rounded down by half of the last one
 
 
@@ -113,7 +117,13 @@ def plan(problem: Problem, search: Search) -> Plan:
     share_s = search.left_s * (_SHARE_OF_CUTS if any(one.answer.rest for one in found) else 1.0)
     rest = search.part(share_s, good_enough=search.good_enough / count, cutoff=search.cutoff / count)
     even = list(found)
-    found += cuts_searched(costs, rest, known_s, lambda more: keep([*even, *more]))
+    idle = _Idle(search)
+
+    def look(more: Sequence[Found]) -> None:
+        keep([*even, *more])
+        idle.begin(_best([*even, *more]))
+
+    found += cuts_searched(costs, rest, known_s, look, idle.use)
     found = _with_even_counted(_gone_on(found, search, count), search)
     even = found[: len(costs)]
     rest = search.part(search.left_s, good_enough=search.good_enough / count, cutoff=search.cutoff / count)
@@ -140,7 +150,7 @@ def plan(problem: Problem, search: Search) -> Plan:
             raise NoAnswerError(TOO_SHORT)
         opened = [replace(one, opens_offload=one.may_offload) for one in costs]
         raise why_nothing_fits(opened, search)
-    return _plan_of(problem, search, found, best, bound_s, count, chunks_s)
+    return _plan_of(problem, search, found, best, bound_s, count, chunks_s, idle)
 
 
 def _even_found(
@@ -294,6 +304,7 @@ def _plan_of(
     bound_s: float,
     count: float,
     chunks_s: float,
+    idle: "_Idle | None" = None,
 ) -> Plan:
     """Return the plan of the best layout; ``chunks_s``: no cut into chunks takes less; infinite if unknown."""
     objective_s, point = best.rows[0]
@@ -305,9 +316,9 @@ def _plan_of(
     is_proven = objective_s - bound_s <= SAME * objective_s
     cuts_s = other_cuts_s(found, bound_s)
     more: list[str] = []
-    if search.good_enough < inf and search.has_reasons and not search.is_brief:  # more is asked than whether any fits
+    if _has_more(search):
         more = frontier_words(best.cost.first, point, search) if configuration.is_even else []
-        more += idle_words(best.cost, configuration, search)
+        more += idle_words(best.cost, configuration, search, idle or _Idle(search))
     rows = sorted([(seconds, one, at) for one in found for seconds, at in one.rows], key=lambda row: row[0])
     others = [row for row in rows if row[2] is not point][: max(search.num_alternatives, 0)]
     alternatives = [
@@ -487,17 +498,79 @@ def _rungs(best: Found, count: float, search: Search) -> tuple[list[Alternative]
 # -- why a layout uses fewer devices than it may, and which batch would use all: each answer is searched for -----------
 
 
-def idle_words(cost: HybridCost, chosen: HybridConfiguration, search: Search) -> list[str]:
-    """Return a line where devices that may train stay idle, of the groups that train; none otherwise."""
+@dataclass(slots=True)
+class _Idle:
+    """Knows the best layout of all devices, of the groups of one placement.
+
+    A worker looks for it while placements are still searched: of the groups of the best layout so far, where the best
+    of all is most often. Of others it is looked for when it is asked for. The search of it has so many questions, so
+    that it finds the same wherever it is.
+    """
+
+    search: Search
+    _pool: WorkerPool | None = None
+    _of_all: HybridCost | None = None  # that is looked for
+    _task: tuple[WorkerPool, int] | None = None
+
+    def use(self, pool: WorkerPool) -> None:
+        """Have who helps look for it."""
+        self._pool = pool
+
+    def begin(self, best: Found) -> None:
+        """Have a worker look for it, once, where the best layout so far leaves devices idle."""
+        cost, pool = best.cost, self._pool
+        if pool is None or self._task is not None or cost.is_even or not _has_more(self.search):
+            return
+        _, most = _most_devices(cost)
+        if most <= configuration_of_point(cost, best.rows[0][1]).num_devices:
+            return
+        self._of_all = _of_devices(cost, most, Space.of(cost).device_limits[0].most)
+        if (origin := Origin.of(partial(replace, self._of_all))) is not None:
+            limits = self.search.memory_limit_bytes, self.search.is_strict
+            self._task = pool, pool.submit(_best_of_all, origin, limits)
+
+    def best_of(self, of_all: HybridCost, part: Search) -> tuple[float, Point] | None:
+        """Return its seconds, and it; None where there is none, or it is not proven in time.
+
+        ``part``: in which it is looked for here.
+        """
+        while self._task is not None and self._of_all == of_all and not self.search.is_late:
+            pool, task = self._task
+            for _, found in pool.poll(_POLL_S, (task,)):
+                self._task = None
+                if not isinstance(found, FailedTask):
+                    return cast("tuple[float, Point] | None", found)
+        return _proven(of_all, part)
+
+
+def _best_of_all(of_all: HybridCost, memory_limit_bytes: float | None, is_strict: bool) -> tuple[float, Point] | None:
+    """Return the best layout of all devices, as :func:`idle_words` looks for it."""
+    search = Search(memory_limit_bytes=memory_limit_bytes, is_strict=is_strict, questions_left=_MOST_QUESTIONS)
+    return _proven(of_all, search)
+
+
+def _has_more(search: Search) -> bool:
+    """Whether more is asked than whether any layout fits, or which is best."""
+    return search.good_enough < inf and search.has_reasons and not search.is_brief
+
+
+def _most_devices(cost: HybridCost) -> tuple[int, int]:
+    """Return how many devices machines have, and a layout may have; 0 if machines of several groups are limited."""
     space = Space.of(cost)
     devices, machines = space.device_limits
     there = sum(space.devices)
     if cost.is_even:
         ((num_machines, each),) = space.machines
         there = min(num_machines, machines.most or num_machines) * each
-    elif machines.most is not None:
-        return []
-    most = min(there, devices.most or there)
+    elif machines.most is not None:  # it is open of which
+        there = 0
+    return there, min(there, devices.most or there)
+
+
+def idle_words(cost: HybridCost, chosen: HybridConfiguration, search: Search, known: _Idle) -> list[str]:
+    """Return a line where devices that may train stay idle, of the groups that train; none otherwise."""
+    space, (there, most) = Space.of(cost), _most_devices(cost)
+    devices = space.device_limits[0]
     if chosen.num_devices >= most or search.is_over:
         return []
     idle = f"{most - chosen.num_devices:,} of {most:,} devices"
@@ -514,7 +587,7 @@ def idle_words(cost: HybridCost, chosen: HybridConfiguration, search: Search) ->
     part = search.part(search.left_s, num_alternatives=0, good_enough=-inf, cutoff=inf, questions_left=asked)
     of_all = _of_devices(cost, most, devices.most)
     such = "" if cost.is_even else "such "
-    if (found := _proven(of_all, part)) is not None:
+    if (found := known.best_of(of_all, part)) is not None:
         name = configuration_of_point(of_all, found[1]).headline
         why = f"the best {such}layout of all takes {format_human(found[0], Dimension.TIME)} ({name})"
     elif Space.of(of_all).grid().count() == 0:
