@@ -314,10 +314,10 @@ def test_cuts_from_which_layers_are_moved_are_cuts_that_fit_and_take_what_is_tol
     point = {name: int(column[0]) for name, column in points_of(space, np.random.default_rng(0)).items()}
     point |= {"tensor": 1, "context": 1, "pipeline": stages, "interleave": interleave, "microbatch": 1}
     (cuts,) = _Cuts.of(cost, [point])
-    begun = cuts.begun(np.inf)
+    begun = cuts.ranked(np.inf).priced(np.inf)
     assert 0 < len(begun) <= chunks._MOST_BEGUN and begun[0].fits
     assert begun == sorted(begun, key=lambda one: one.seconds)
-    assert cuts.begun(begun[0].seconds * 0.5) == []
+    assert not cuts.ranked(np.inf).priced(begun[0].seconds * 0.5)
     for one in begun:
         assert len(one.layers) == stages * interleave and sum(one.layers) == layers
         assert min(one.layers) >= 0 and min(one.layers[1:-1]) > 0

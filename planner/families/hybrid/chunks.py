@@ -457,6 +457,36 @@ class _Start:
         return self.cuts.has_room(self.at, self.layers)
 
 
+@dataclass(frozen=True)
+class _Begun:
+    """Cuts of layouts that layers may be moved from, ranked by ``about_s``: what they take, about; shape (K, n)."""
+
+    cuts: "_Cuts"
+    at: Ints
+    layers: Ints
+    about_s: Floats
+
+    def priced(self, known_s: float) -> list[_Start]:
+        """Return a few of each layout, the quickest first, which fits; none that takes much more than ``known_s``."""
+        rank = np.zeros(len(self.at), dtype=np.int64)  # of each among those of its layout
+        for own in np.unique(self.at):
+            rank[self.at == own] = np.arange(np.count_nonzero(self.at == own))
+        rank[self.about_s >= known_s * _HOPE] = -1
+        for first in range(0, int(rank.max(initial=-1)) + 1, _MOST_BEGUN):
+            few = np.flatnonzero((rank >= first) & (rank < first + _MOST_BEGUN))
+            seconds = self.cuts.priced_s(self.at[few], self.layers[:, few])
+            begun = [
+                _Start(self.cuts, int(self.at[few[one]]), self.layers[:, few[one]], float(seconds[one]))
+                for one in np.argsort(seconds, kind="stable").tolist()
+                if seconds[one] < known_s * _HOPE
+            ]
+            while begun and not begun[0].fits:
+                begun.pop(0)
+            if begun:
+                return begun
+        return []
+
+
 def _starts(cost: GroupCost, points: Sequence[Point], best_s: float, search: Search) -> list[_Start]:
     """Return where layers are moved from, near some layouts: the quickest cuts first.
 
@@ -475,12 +505,19 @@ def _starts(cost: GroupCost, points: Sequence[Point], best_s: float, search: Sea
     may_be = [np.isin(columns[name], axis.values) for name, axis in bounds.space.axes.items()]
     kept = np.flatnonzero(np.all([*may_be, *(one(columns) for one in holds)], axis=0))
     hoped_s, few = bounds.seconds({name: one[kept] for name, one in columns.items()}), [*rows.values()]
-    begun, known_s = list[_Start](), inf
+    ranked, known_s = list[_Begun](), inf
     for cuts in _Cuts.of(cost, [few[at] for at in kept[hoped_s < best_s].tolist()]):
         if search.is_over:
             break
-        begun += (some := cuts.begun(known_s))
-        known_s = min([known_s, *(one.seconds for one in some[:1])])
+        if len((one := cuts.ranked(known_s)).about_s):
+            ranked.append(one)
+            known_s = min(known_s, float(one.about_s[0]))
+    begun, known_s = list[_Start](), inf
+    for one in sorted(ranked, key=lambda one: one.about_s[0]):
+        if search.is_over:
+            break
+        begun += (some := one.priced(known_s))
+        known_s = min([known_s, *(start.seconds for start in some[:1])])
     found = list[_Start]()
     for start in sorted(begun, key=lambda one: one.seconds):
         if len(found) == _MOST_STARTS or start.seconds > known_s * _HOPE:
@@ -607,8 +644,8 @@ class _Cuts:
         """Chunks of all cuts that are compared for a move."""
         return len(self.even) ** 3
 
-    def begun(self, known_s: float) -> list[_Start]:
-        """Return where layers are moved from: of each layout a few of the quickest cuts under ``known_s`` that fit."""
+    def ranked(self, known_s: float) -> "_Begun":
+        """Return the cuts that layers may be moved from, the quickest ones first, about; none far above ``known_s``."""
         cuts = np.concatenate([self.even[None], _evenly(self.cost.transformer.num_layers, len(self.even), self.ends)])
         cuts = cuts[np.sort(np.unique(cuts, axis=0, return_index=True)[1])]
         cuts = cuts[(cuts == self.even).all(axis=1) | self.may_be(cuts.T)].T
@@ -616,29 +653,9 @@ class _Cuts:
         bound_s = self.bound_s(at, cuts[:, of_cut])
         kept = np.argsort(bound_s, kind="stable")[: self.num_played]
         kept = np.sort(kept[bound_s[kept] < known_s * _HOPE])
-        if not len(kept):
-            return []
-        at, of_cut = at[kept], of_cut[kept]
-        about_s = self.about_s(at, cuts[:, of_cut], bound_s[kept])
+        about_s = self.about_s(at[kept], cuts[:, of_cut[kept]], bound_s[kept]) if len(kept) else np.zeros(0)
         order = np.argsort(about_s, kind="stable")
-        order = order[about_s[order] < known_s * _HOPE]
-        rank = np.zeros(len(order), dtype=np.int64)  # of each among those of its layout
-        for own in range(len(self.points)):
-            rank[at[order] == own] = np.arange(np.count_nonzero(at[order] == own))
-        for first in range(0, int(rank.max(initial=-1)) + 1, _MOST_BEGUN):
-            few = order[(rank >= first) & (rank < first + _MOST_BEGUN)]
-            seconds = self.priced_s(at[few], cuts[:, of_cut[few]])
-            rows = [(float(seconds[one]), int(few[one])) for one in np.argsort(seconds, kind="stable")]
-            begun = [
-                _Start(self, int(at[place]), cuts[:, of_cut[place]], took_s)
-                for took_s, place in rows
-                if took_s < known_s * _HOPE
-            ]
-            while begun and not begun[0].fits:
-                begun.pop(0)
-            if begun:
-                return begun
-        return []
+        return _Begun(self, at[kept[order]], cuts[:, of_cut[kept[order]]], about_s[order])
 
     def has_room(self, at: int, layers: Ints) -> bool:
         """Return whether a cut of one layout fits."""
