@@ -25,6 +25,7 @@ from planner.words import beyond_words, clipped
 
 _MEMORY = "memory_x2"
 _MOST_GROUPS = 4  # of machines, each of which is asked for
+_PARTS = 3  # equal parts of the time that is left, for each change
 _MOST_WORDS = 110  # letters of a reason
 _TOO_LATE = "not asked: the time limit came first"
 _TOO_SHORT = "no answer within its part of the time limit"
@@ -155,12 +156,13 @@ class Sensitivity:
 def sensitivities(problem: Problem, plan: Plan, search: Search) -> tuple[Sensitivity, ...]:
     """Return what each change would bring to a plan's question, the largest saving first; what has no answer last.
 
-    Each question is given an equal part of the time that is left. After an interruption no more are asked: those are
-    named, and said to be left out.
+    Each question is given three equal parts of the time that is left: few take one, and what takes one where nothing
+    else runs is answered alike on a loaded machine. After an interruption no more are asked: those are named, and said
+    to be left out.
     """
     changes = perturbations(problem)
     found = [
-        _sensitivity(one, plan, search.part(search.left_s / (len(changes) - index)))
+        _sensitivity(one, plan, search.part(search.left_s * min(_PARTS / (len(changes) - index), 1)))
         for index, one in enumerate(changes)
     ]
     return tuple(sorted(found, key=lambda one: (one.saving is None, -(one.saving or 0.0))))
@@ -221,14 +223,14 @@ def _answer(change: Perturbation, plan: Plan, search: Search) -> Plan:
 def _no_worse(problem: Problem, plan: Plan, found: Plan | None) -> Plan | None:
     """Return what was found on changed hardware, or the plan in hand there, where that is one and is better.
 
-    The bound that was found holds for both.
+    The bound that was found holds for both. The plan in hand may be better than what is proven best, whose layers are
+    moved in the best settings alone.
     """
-    if found is not None and found.status is Status.OPTIMAL:
-        return found
     kept = carried(problem, plan)
-    if kept is None or (found is not None and found.objective < kept.objective * (1 - SAME)):
+    slack = SAME if found is not None and found.status is Status.OPTIMAL else -SAME
+    if kept is None or (found is not None and found.objective < kept.objective * (1 + slack)):
         return found
-    bound = 0.0 if found is None else found.bound
+    bound = 0.0 if found is None else min(found.bound, kept.objective)
     return replace(kept, bound=bound, status=proof_of(kept.objective, bound))
 
 

@@ -342,5 +342,38 @@ def test_what_is_open_is_not_said_to_be_nothing_nor_to_cost(monkeypatch: pytest.
     assert found["memory_x2"].note.startswith("not known in time")
 
 
+def test_what_is_proven_best_of_a_search_is_told_only_where_the_plan_in_hand_is_no_better(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Layers of the best settings alone are moved: with one machine more another setting was, and took 1 % more."""
+
+    def proven(changed: Problem, search: Search) -> Plan:
+        found = early(changed, search)
+        return replace(found, status=Status.OPTIMAL, bound=found.objective)
+
+    problem = planner.load(question(work=4e10, network=100))
+    plan = planner.plan(problem)
+    monkeypatch.setattr(explanation, "best_plan", proven)
+    found = {one.name: one for one in planner.explain(problem, plan).sensitivities}
+    assert all(one.saving is not None and one.saving >= -1e-9 for name, one in found.items() if _is_better(name))
+    assert found["machines+1:rtx-3090"].plan == explanation.headline(plan)
+
+
+def test_a_change_that_takes_more_than_its_equal_part_of_the_time_is_answered(monkeypatch: pytest.MonkeyPatch) -> None:
+    problem = planner.load(question())
+    plan, number, now = planner.plan(problem), len(perturbations(problem)), [0.0]
+
+    def slow(changed: Problem, search: Search) -> Plan:
+        now[0] += 2.5 if not now[0] else 0.0
+        if search.is_late:
+            raise NoAnswerError("too short")
+        return best_plan(changed, search)
+
+    monkeypatch.setattr(explanation, "best_plan", slow)
+    monkeypatch.setattr(explanation, "carried", lambda problem, plan: None)
+    found = explanation.sensitivities(problem, plan, Search(time_limit_s=number, clock=lambda: now[0]))
+    assert all(one.saving is not None for one in found)
+
+
 def _fields(explained: Any) -> dict[str, Any]:
     return {name: getattr(explained, name) for name in type(explained).__dataclass_fields__}
