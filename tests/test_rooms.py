@@ -32,6 +32,7 @@ SIZES = {
     "planner.numerics",
     "planner.mixers",
     "planner.encoders",
+    "planner.transformer_parts",
     "planner.trained",
 }  # what a Dnn was made of, where it is a transformer
 GRAPHS = {"planner.cluster", "planner.dnn"} | SIZES

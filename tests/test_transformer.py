@@ -8,7 +8,8 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 from transformers_drawn import transformers
 
-from planner.transformer import KINDS, Experts, Image, LatentAttention, Transformer
+from planner.transformer import KINDS, Transformer
+from planner.transformer_parts import Experts, Image, LatentAttention
 
 SIZES: dict[str, Any] = {
     "num_layers": 2,

@@ -40,7 +40,8 @@ from planner.exporters.megatron_network import built, figure, named_word, with_p
 from planner.exporters.scripts import LATENT, Parsed, comment_lines, in_their_names, is_headed, shipped_words, wrapped
 from planner.families.hybrid.configuration import HybridConfiguration, PipelineStage
 from planner.numerics import Numerics, Rotary, RotaryScaling, Routing
-from planner.transformer import Experts, LatentAttention, Transformer
+from planner.transformer import Transformer
+from planner.transformer_parts import Experts, LatentAttention
 
 TARGET, VERSION, CONFIG = "maxtext", "MaxText 0.2", "maxtext.yml"
 _HEAD = "planner.export/1 maxtext"

@@ -22,7 +22,8 @@ from planner.families.hybrid.launch_network import (
 )
 from planner.mixers import DeltaNet, Mamba
 from planner.numerics import Numerics, Rotary, RotaryScaling, Routing
-from planner.transformer import MOST_LAYERS, Experts, LatentAttention, Transformer
+from planner.transformer import Transformer
+from planner.transformer_parts import MOST_LAYERS, Experts, LatentAttention
 
 T = TypeVar("T")
 

@@ -17,7 +17,8 @@ from planner.exporters.scripts import LATENT, Parsed, in_our_names, in_their_nam
 from planner.exporters.training_blocks import adapters_of, constants_of
 from planner.numerics import Numerics, Rotary, RotaryScaling, RotaryScalingKind, Routing
 from planner.problem import LowPrecision
-from planner.transformer import Experts, LatentAttention, Transformer
+from planner.transformer import Transformer
+from planner.transformer_parts import Experts, LatentAttention
 
 MODULE, CONFIG = "planned_torchtitan", "planned"
 _NETWORK, _CONVERTERS, _COMPILED, _ADAPTERS = "NETWORK", "CONVERTERS", "COMPILED", "ADAPTERS"

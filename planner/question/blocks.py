@@ -33,7 +33,8 @@ from planner.question.values import (
     tag,
     whole,
 )
-from planner.transformer import (
+from planner.transformer import Transformer
+from planner.transformer_parts import (
     MOST_CHANNELS,
     MOST_EXPERTS,
     MOST_FRAMES,
@@ -44,9 +45,8 @@ from planner.transformer import (
     MOST_TOKENS,
     MOST_WIDTH,
     MOST_WORDS,
-    Transformer,
 )
-from planner.transformer import MOST_LAYERS as MOST_TRANSFORMER_LAYERS
+from planner.transformer_parts import MOST_LAYERS as MOST_TRANSFORMER_LAYERS
 from planner.zoo.transformers import transformer_of
 
 ELEMENT_BYTES = 4  # a layer's bytes, where it gives no shape and no tensors, are of fp32

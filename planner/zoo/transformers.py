@@ -18,7 +18,8 @@ from planner.frozen import frozen
 from planner.mixers import DeltaNet, LinearAttention, Mamba, Scan
 from planner.numerics import PLAIN, Rotary, part_of, routing_of
 from planner.shipped import shipped_text
-from planner.transformer import KINDS, Experts, Image, LatentAttention, SparseAttention, Transformer
+from planner.transformer import KINDS, Transformer
+from planner.transformer_parts import Experts, Image, LatentAttention, SparseAttention
 from planner.yaml_text import blocks_of, plain_yaml
 
 if TYPE_CHECKING:

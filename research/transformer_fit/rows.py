@@ -32,7 +32,8 @@ from planner.models.compute import Software
 from planner.models.layouts import Layouts, Recompute
 from planner.models.programs import ALL_TO_ALL, DEEPEP, DEEPEP_BYTES_PER_S, MEGATRON_CORE, token_backend
 from planner.models.tiers import Tier
-from planner.transformer import Experts, Transformer
+from planner.transformer import Transformer
+from planner.transformer_parts import Experts
 from planner.zoo import transformers
 from research.nanotron_runs import GLOBAL_BATCH, LATENCY_S, NETWORKS, SEQUENCE_LENGTH, Run, read_runs
 

@@ -17,7 +17,8 @@ from planner.exporters.scripts import Parsed
 from planner.families.hybrid.launch_network import missing_options, network_lines, not_expressed
 from planner.mixers import DeltaNet, Mamba
 from planner.numerics import AuxiliaryLoss, Numerics, Rotary, RotaryScaling, Routing
-from planner.transformer import Experts, LatentAttention, Transformer
+from planner.transformer import Transformer
+from planner.transformer_parts import Experts, LatentAttention
 
 LAUNCH = Path("launch.sh")
 LATENT = LatentAttention(query_rank=48, key_value_rank=32, rope_size=16, nope_size=32, value_size=32)

@@ -12,7 +12,8 @@ from planner.models.operators import PROJECTED, flop_per_sample, head_operators,
 from planner.models.parameters import embedding_parameters, encoder_parameters
 from planner.models.transformer_interval import interval_times
 from planner.trained import FineTuning, Trained
-from planner.transformer import Image, Transformer
+from planner.transformer import Transformer
+from planner.transformer_parts import Image
 from planner.zoo.transformers import block_of, dnn_of, row, transformer_of, with_encoder
 
 LLAVA, QWEN, GEMMA = (row(name).transformer for name in ("llava-1.5-7b", "qwen2.5-vl-7b", "gemma3-27b-vision"))

@@ -22,7 +22,8 @@ from planner.models.transformer_communication import (
     replica_communication,
     replica_times,
 )
-from planner.transformer import Experts, Transformer
+from planner.transformer import Transformer
+from planner.transformer_parts import Experts
 
 GPT3 = Transformer(num_layers=96, hidden_size=12288, num_heads=96, vocabulary_size=51200, sequence_length=2048)
 UNTIED = Transformer(

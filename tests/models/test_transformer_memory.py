@@ -28,7 +28,8 @@ from planner.models.memory import PRECISIONS, TERMS, memory_bytes, stage_memory_
 from planner.models.operators import block_operators
 from planner.models.orders import peak_weight
 from planner.models.parameters import block_parameters, head_parameters
-from planner.transformer import Experts, LatentAttention, Transformer
+from planner.transformer import Transformer
+from planner.transformer_parts import Experts, LatentAttention
 from planner.zoo.transformers import row, row_names
 from tests.referee.second_physics.hybrid_layer import layer_of
 

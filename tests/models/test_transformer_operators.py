@@ -9,7 +9,8 @@ from hypothesis import strategies as st
 from transformers_drawn import indexed, modulated, transformers
 
 from planner.models.operators import INPUT, Part, TransformerOperator, block_operators, flop_per_sample, parts
-from planner.transformer import KINDS, Experts, Image, Transformer
+from planner.transformer import KINDS, Transformer
+from planner.transformer_parts import Experts, Image
 
 GPT3 = Transformer(num_layers=96, hidden_size=12288, num_heads=96, vocabulary_size=51200, sequence_length=2048)
 BATCH = 1536

@@ -6,7 +6,8 @@ from typing import Any
 from planner.models.compute import Constants, DeviceRates, Software
 from planner.models.tiers import Tier
 from planner.models.transformer_interval import LayerFigures
-from planner.transformer import Experts, Transformer
+from planner.transformer import Transformer
+from planner.transformer_parts import Experts
 
 CONSTANTS = Constants(
     startup_width=100.0,

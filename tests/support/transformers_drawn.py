@@ -6,17 +6,8 @@ from typing import Any
 from hypothesis import strategies as st
 
 from planner.mixers import DeltaNet, LinearAttention, Mamba
-from planner.transformer import (
-    KINDS,
-    LETTERS,
-    MIXERS,
-    Experts,
-    Image,
-    LatentAttention,
-    NormPosition,
-    SparseAttention,
-    Transformer,
-)
+from planner.transformer import KINDS, LETTERS, MIXERS, NormPosition, Transformer
+from planner.transformer_parts import Experts, Image, LatentAttention, SparseAttention
 
 _sizes = st.integers(1, 12)
 _FLAGS = (

@@ -10,7 +10,7 @@ from planner.models.operators import parts
 from planner.numerics import PLAIN, Numerics, Rotary, RotaryScaling, Routing, block_of, part_of, routing_of
 from planner.question.blocks import TransformerSpec
 from planner.question.transformer import NumericsSpec, RotaryScalingSpec, RotarySpec, RoutingSpec
-from planner.transformer import Experts
+from planner.transformer_parts import Experts
 from planner.zoo import transformers
 
 SIZES: dict[str, Any] = {"layers": 2, "hidden": 8, "heads": 2, "vocabulary": 10, "sequence_length": 4}

@@ -17,7 +17,8 @@ from dataclasses import replace
 from itertools import accumulate, pairwise
 
 from planner.numerics import Rotary, RotaryScaling
-from planner.transformer import KINDS, Experts, Transformer
+from planner.transformer import KINDS, Transformer
+from planner.transformer_parts import Experts
 
 POSITIONS: Mapping[str, str] = {"learned": "learned_absolute", "rotary": "rope", "none": "none"}
 NORMS: Mapping[str, str] = {"layer_norm": "LayerNorm", "rms_norm": "RMSNorm"}

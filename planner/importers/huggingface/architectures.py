@@ -18,7 +18,7 @@ from planner.importers.huggingface.configuration import Fields
 from planner.importers.huggingface.drafts import Draft, Reader, is_tied, longest_of, stream_of
 from planner.importers.huggingface.early_architectures import EARLY_READERS
 from planner.mixers import MOST_CHUNK, MOST_KERNEL, MOST_STATES, DeltaNet, LinearAttention, Mamba
-from planner.transformer import (
+from planner.transformer_parts import (
     MOST_EXPERTS,
     MOST_HEADS,
     MOST_LAYERS,

@@ -26,7 +26,7 @@ from planner.encoders import MOST_MERGED, Projector
 from planner.errors import Fault, SpecError
 from planner.importers.text import is_there, read_text, refuse
 from planner.numerics import Activation, Numerics, Rotary, RotaryScaling, RotaryScalingKind, Routing
-from planner.transformer import (
+from planner.transformer_parts import (
     MOST_CHANNELS,
     MOST_FRAMES,
     MOST_HEADS,

@@ -5,7 +5,7 @@ from typing import Any, Literal
 
 from planner.frozen import frozen
 from planner.importers.huggingface.configuration import Fields
-from planner.transformer import MOST_HEADS, MOST_LAYERS, MOST_TOKENS, MOST_WIDTH, MOST_WORDS
+from planner.transformer_parts import MOST_HEADS, MOST_LAYERS, MOST_TOKENS, MOST_WIDTH, MOST_WORDS
 
 
 @frozen

@@ -8,7 +8,7 @@ from typing import Any
 
 from planner.importers.huggingface.configuration import Fields
 from planner.importers.huggingface.drafts import Draft, Reader, is_tied, longest_of, stream_of
-from planner.transformer import (
+from planner.transformer_parts import (
     MOST_CHANNELS,
     MOST_HEADS,
     MOST_LAYERS,
