@@ -68,7 +68,7 @@ class Communication:
     """Equal operations within one kind of group, per micro-batch; arrays of one element a layout."""
 
     name: str  # what for: tensor, context, experts, pipeline, ...
-    group: str  # which ranks: a key of :func:`planner.models.communication.axes_of`, or ``ends`` of the pipeline
+    group: str  # which ranks: a key of :func:`planner.models.tiers.axes_of`, or ``ends`` of the pipeline
     operation: Operation  # ``gather`` stands for an all-gather and for a reduce-scatter, which cost the same
     size_bytes: Floats  # of one operation; of the whole gathered buffer for a gather
     # forward, backward: how many of them
@@ -266,7 +266,7 @@ def context_axes(transformer: Transformer, layouts: Layouts) -> Mapping[str, Axe
     Parameters
     ----------
     transformer, layouts
-        The network, and n layouts of it; see :func:`planner.models.communication.axes_of`.
+        The network, and n layouts of it; see :func:`planner.models.tiers.axes_of`.
     """
     if not np.any(layouts.context_method >= ContextMethod.HIERARCHICAL):
         return {}

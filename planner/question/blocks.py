@@ -55,7 +55,7 @@ MOST_SUBSTITUTIONS = 6  # every subset of them is a network to plan
 
 
 class TensorSpec(Model):
-    """A stored array of a layer; see :class:`planner.dnn.Tensor`."""
+    """A stored array of a layer."""
 
     name: Name
     elements: Count
@@ -63,7 +63,7 @@ class TensorSpec(Model):
 
 
 class WindowSpec(Model):
-    """What an output of a convolution or a pool reads; see :class:`planner.dnn.Window`."""
+    """What an output of a convolution or a pool reads."""
 
     kernel: Count
     stride: Count = 1
@@ -186,7 +186,7 @@ class LayerSpec(Model):
 
 
 class RepeatSpec(Model):
-    """Consecutive layers that are copies of one block; see :class:`planner.dnn.Repeat`."""
+    """Consecutive layers that are copies of one block."""
 
     first: Annotated[int, Field(ge=0, strict=True)]
     layers: Count
@@ -322,7 +322,7 @@ _CARDS = re.compile(r"\s*(\d{1,12})\s*x\s*(.*)", re.DOTALL)
 class MachineSpec(Model):
     """A group of equal machines: of a device, or as they are sold (``machine: dgx-h100``).
 
-    What is left out is that of the machine, or of the device's reference machine (:mod:`planner.data.devices`).
+    What is left out is that of the machine, or of the device's reference machine.
     """
 
     name: Name | None = None
@@ -442,7 +442,7 @@ _TOPOLOGY_KEYS: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
 
 
 class TopologySpec(Model):
-    """A network by name round the machines that are listed; see :mod:`planner.question.topology`.
+    """A network by name round the machines that are listed.
 
     ``reduces``: its switches add up what passes. ``bandwidth`` and ``latency`` are those of a cable between switches,
     by default as of a network card; of an NVLink domain of all links of a machine together.
@@ -546,7 +546,7 @@ SomeTypes = Annotated[int, BeforeValidator(_number), _at_most(MOST_WORDS), _sche
 
 
 class ExpertsSpec(Model):
-    """A mixture of experts; see :class:`planner.transformer.Experts`."""
+    """A mixture of experts."""
 
     count: NumExperts
     top_k: NumExperts
@@ -564,7 +564,7 @@ class ExpertsSpec(Model):
 
 
 class LatentAttentionSpec(Model):
-    """Multi-head latent attention; see :class:`planner.transformer.LatentAttention`."""
+    """Multi-head latent attention."""
 
     query_rank: Width | None = None
     key_value_rank: Width
@@ -574,7 +574,7 @@ class LatentAttentionSpec(Model):
 
 
 class SparseAttentionSpec(Model):
-    """Attention to chosen tokens; see :class:`planner.transformer.SparseAttention`."""
+    """Attention to chosen tokens."""
 
     heads: Heads
     head_size: Width
@@ -586,7 +586,7 @@ Frames = Annotated[Count, _at_most(MOST_FRAMES), _schema(1, MOST_FRAMES)]
 
 
 class ImageSpec(Model):
-    """Images in patches; see :class:`planner.transformer.Image`."""
+    """Images in patches."""
 
     size: Pixels
     patch: Pixels
@@ -599,7 +599,7 @@ class ImageSpec(Model):
 
 
 class EncoderImageSpec(Model):
-    """Images that an encoder reads; see :class:`planner.transformer.Image`."""
+    """Images that an encoder reads."""
 
     size: Pixels | None = None
     height: Pixels | None = None
@@ -611,7 +611,7 @@ class EncoderImageSpec(Model):
 
 
 class ProjectorSpec(Model):
-    """What makes tokens of an encoder's; see :class:`planner.encoders.Projector`."""
+    """What makes tokens of an encoder's."""
 
     hidden: Inner | None = None
     merge: Annotated[Count, _at_most(MOST_MERGED), _schema(1, MOST_MERGED)] | None = None
@@ -650,7 +650,7 @@ class EncoderSpec(Model):
 
 
 class MambaSpec(Model):
-    """Mamba-2; see :class:`planner.mixers.Mamba`."""
+    """Mamba-2."""
 
     heads: Heads
     head_size: Width
@@ -662,7 +662,7 @@ class MambaSpec(Model):
 
 
 class LinearAttentionSpec(Model):
-    """Linear attention with a decay; see :class:`planner.mixers.LinearAttention`."""
+    """Linear attention with a decay."""
 
     heads: Heads
     head_size: Width
@@ -671,7 +671,7 @@ class LinearAttentionSpec(Model):
 
 
 class DeltaNetSpec(Model):
-    """A gated delta network; see :class:`planner.mixers.DeltaNet`."""
+    """A gated delta network."""
 
     key_heads: Heads
     value_heads: Heads
@@ -682,7 +682,7 @@ class DeltaNetSpec(Model):
 
 
 class TransformerSpec(Model):
-    """A transformer by its sizes; see :class:`planner.transformer.Transformer`."""
+    """A transformer by its sizes."""
 
     layers: Layers
     hidden: Width

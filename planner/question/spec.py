@@ -330,7 +330,7 @@ class HybridSpec(_made_of({name: _of_layout(row) for name, row in LAYOUT.items()
     stages hold unlike numbers of layers, or stand on machines of several kinds, ``stages`` lists them all, or with
     ``interleave`` every chunk, in the order of the network; ``replicas``
     say how many whole replicas stand on each kind. ``zero``, ``sequence_parallel`` and the overlaps that are left out
-    are what ``plan`` takes by default: on where they mean something (:mod:`planner.families.hybrid.configuration`).
+    are what ``plan`` takes by default: on where they mean something.
     """
 
     global_batch_size: Count | None = None

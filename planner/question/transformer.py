@@ -139,7 +139,7 @@ def frozen(spec: FrozenSpec, dnn: Dnn, profile: Profile | None) -> tuple[Dnn, di
 
 
 class RotaryScalingSpec(Model):
-    """Longer samples than at first; see :class:`planner.numerics.RotaryScaling`."""
+    """Longer samples than at first."""
 
     kind: RotaryScalingKind
     factor: Positive
@@ -158,7 +158,7 @@ _Base = Annotated[float, Field(gt=0, le=1e12, allow_inf_nan=False)]  # Mistral S
 
 
 class RotarySpec(Model):
-    """Rotary positions; see :class:`planner.numerics.Rotary`."""
+    """Rotary positions."""
 
     base: _Base | None = None
     local_base: _Base | None = None
@@ -170,7 +170,7 @@ class RotarySpec(Model):
 
 
 class NumericsSpec(Model):
-    """Figures and functions; see :class:`planner.numerics.Numerics`."""
+    """Figures and functions."""
 
     norm_epsilon: Epsilon | None = None
     activation: Activation | None = None
@@ -188,7 +188,7 @@ class NumericsSpec(Model):
 
 
 class RoutingSpec(Model):
-    """The router of experts; see :class:`planner.numerics.Routing`."""
+    """The router of experts."""
 
     score: Score | None = None
     normalised: bool | None = None

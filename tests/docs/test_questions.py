@@ -14,6 +14,7 @@ from pytest import CaptureFixture, MonkeyPatch
 from ruamel.yaml import YAML
 
 from planner.cli.run import run
+from planner.cli.show import Document
 from planner.families import FAMILIES
 
 DOCS = ROOT / "docs"
@@ -75,6 +76,12 @@ def printed_schema(name: str, capsys: CaptureFixture[str]) -> dict[str, Any]:
     assert run(["schema", name]) == 0
     found: dict[str, Any] = json.loads(capsys.readouterr().out)
     return found
+
+
+@pytest.mark.parametrize("name", [one.value for one in Document])
+def test_what_a_schema_says_names_nothing_of_python(name: str, capsys: CaptureFixture[str]) -> None:
+    """Editors show it to whoever writes a spec."""
+    assert re.findall(r":[a-z]+:`[^`]*`", json.dumps(printed_schema(name, capsys))) == []
 
 
 def test_editors_find_no_fault_in_the_questions_of_any_page(capsys: CaptureFixture[str]) -> None:
