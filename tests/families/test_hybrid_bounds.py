@@ -1,6 +1,7 @@
 """Bounds of the hybrid grid against every layout below them, and the search against trying every layout."""
 
 from dataclasses import replace
+from itertools import product
 from typing import Any
 
 import numpy as np
@@ -16,7 +17,7 @@ from planner.errors import PlannerError
 from planner.families.hybrid.bounds import lower_bound
 from planner.families.hybrid.configuration import COARSE
 from planner.families.hybrid.cost import GroupCost, costs_of
-from planner.families.hybrid.even_bounds import EvenBounds
+from planner.families.hybrid.even_bounds import EvenBounds, _states_bytes
 from planner.families.hybrid.grid_search import bounds_of, searched
 from planner.families.hybrid.search import plan, smallest_memory
 from planner.families.hybrid.space import Space
@@ -488,6 +489,21 @@ def test_nothing_that_fits_tight_memory_is_missed(problem: Problem, which: int, 
         return
     assert found.status is Status.OPTIMAL
     assert found.objective == pytest.approx(float(seconds.min()))
+
+
+def test_states_are_the_same_whatever_is_computed_again_and_however_large_a_micro_batch_is() -> None:
+    """What is temporary is none of them: it grows with the micro-batch, so that it would rule out what fits."""
+    (cost,) = costs_of(question(MOE, machines=1, devices=2, batch=8))
+    ways = [*product((1, 2, 4), (Recompute.NONE, Recompute.FULL))]
+    columns = {name: np.ones(len(ways), dtype=np.int64) * (name in COARSE) for name in LAYOUT}
+    columns |= {
+        name: np.array(one) for name, one in zip(("microbatch", "recompute"), zip(*ways, strict=True), strict=True)
+    }
+    columns |= {"data": np.full(len(ways), 2), "interleave": np.ones(len(ways), dtype=np.int64)}
+    held = cost.memory(cost.layouts(columns))
+    states = _states_bytes(held)
+    assert states == pytest.approx(np.full(len(ways), states[0]))
+    assert (states + held["activations"] + held["temporary"] <= held["total"] * (1 + 1e-9)).all()
 
 
 @settings(max_examples=TIGHT, deadline=None)

@@ -229,6 +229,20 @@ def test_some_stage_is_as_busy_as_is_said_however_layers_of_several_kinds_are_sh
         assert bounds._busiest_s(layouts, least)[0] <= busiest_s[is_even].min()
 
 
+@pytest.mark.parametrize(("pattern", "stages", "busiest_s"), [("M*-E", 2, 6), ("M*-MEME", 3, 7), ("M*-EM*-EME", 4, 7)])
+def test_the_busiest_stage_has_more_than_the_mean_where_layers_are_whole(
+    pattern: str, stages: int, busiest_s: float
+) -> None:
+    """Of even cuts a stage has that many layers, and not more quick ones than there are: what is said is reached."""
+    (cost,) = costs_of(question({**OF_FOUR_KINDS, "pattern": pattern, "layers": len(pattern)}, batch=stages))
+    layer_s = np.array([[1.0 if kind == "attention" else 3.0] for kind in cost.transformer.kind_counts])
+    degrees = {**dict.fromkeys((*COARSE, "microbatch", "interleave"), 1), "pipeline": stages}
+    layouts = cost.layouts({name: np.array([degrees.get(name, 0)]) for name in LAYOUT})
+    ends = dict.fromkeys(_ENDS, np.zeros(1))
+    least = LeastSeconds(layer_s=layer_s, layer_forward_s=layer_s, **ends)
+    assert EvenBounds(cost.even)._busiest_s(layouts, least)[0] == pytest.approx(busiest_s)
+
+
 def points_of(space: Space, rng: np.random.Generator) -> dict[str, Ints]:
     """A few layouts with chunks, level by level, of all kinds."""
     grid = space.grid()

@@ -7,7 +7,7 @@ from unittest.mock import PropertyMock, patch
 import numpy as np
 import pytest
 from hybrid_questions import MOE, TINY, question
-from hypothesis import assume, given, settings
+from hypothesis import assume, example, given, settings
 from hypothesis import strategies as st
 from transformer_rates_drawn import GPT, MIXTURE, figures_of
 
@@ -199,6 +199,12 @@ def test_a_tied_embedding_is_added_up_by_both_ends_and_by_no_other_stage() -> No
         | {"data": st.integers(1, 200), "expert": st.sampled_from([1, 2, 8]), "order": st.sampled_from([0, 1, 3, 3])}
     ),
     has_experts=st.booleans(),
+)
+@example(  # experts alone, whose ranks no longer fill one unit: one data rank fewer is within it
+    sizes=[4, 3],
+    by_stride=(),
+    degrees={"tensor": 1, "context": 1, "pipeline": 1, "data": 16, "expert": 8, "order": 3},
+    has_experts=True,
 )
 @settings(max_examples=200, deadline=None)
 def test_data_ranks_beyond_inner_tiers_change_nothing_of_a_micro_batch(

@@ -37,7 +37,7 @@ from typing import Any
 import numpy as np
 
 from planner.cost import Floats
-from planner.families.hybrid.bounds import BEST, Bounds, peak_step_s, sharding_is_free
+from planner.families.hybrid.bounds import BEST, Bounds, fullest_s, peak_step_s, sharding_is_free
 from planner.families.hybrid.configuration import AWAY, COARSE, OVERLAPS
 from planner.families.hybrid.cost import GroupCost
 from planner.families.hybrid.layer_table import KnownNodes, LayerTable, LeastSeconds
@@ -355,12 +355,7 @@ class EvenBounds(Bounds):
         network, pipeline, by_kind = self.cost.transformer, layouts.pipeline, least.layer_s
         counts = np.array([*network.kind_counts.values()])
         mean_s = (counts @ by_kind + least.embedding_s + least.head_s) / pipeline
-        most = -(-network.num_layers // pipeline)
-        fullest = pipeline - (most * pipeline - network.num_layers)
-        quick = np.minimum(counts[np.argmin(by_kind, axis=0)] // fullest, most)
-        quickest_s, second_s, *_ = np.sort(by_kind, axis=0)
-        fullest_s = quick * quickest_s + (most - quick) * second_s
-        return np.asarray(np.maximum(mean_s, fullest_s))
+        return np.asarray(np.maximum(mean_s, fullest_s(network, by_kind, pipeline)[0]))
 
     def _alike(self, layouts: Layouts, least: LeastSeconds) -> tuple[EvenCut, Stages]:
         """Return the cuts and devices of layouts as if all layers were of the kind that takes least."""
