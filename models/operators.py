@@ -746,9 +746,11 @@ _OF_LAYERS = {
     "pooling": "pooling",
     "embedding": "embedding",
     **dict.fromkeys(("concatenate", "copy", "dispatch", "combine"), "copy"),
+    **dict.fromkeys(("transpose", "gather", "expand", "tile", "pad"), "copy"),
+    **dict.fromkeys(("slice", "split"), "slice"),
     "recurrent": "recurrent",
 }
-_FREE = ("input", "flatten")
+_FREE = ("input", "flatten", "identity", "reshape", "squeeze", "unsqueeze")  # views: nor do their gradients move
 
 
 def is_known(kind: str) -> bool:

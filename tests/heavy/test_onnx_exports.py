@@ -8,6 +8,7 @@ import pytest
 torch: Any = pytest.importorskip("torch", reason="torch is not installed; run make test-heavy")
 pytest.importorskip("onnx", reason="onnx is not installed; run make test-heavy")
 
+import planner  # noqa: E402
 from planner.importers.onnx_model import read_onnx  # noqa: E402
 
 nn: Any = torch.nn
@@ -151,3 +152,24 @@ def test_a_fixed_batch_gives_the_figures_of_one_sample(tmp_path: Path) -> None:
     found = read_onnx(tmp_path / "m.onnx")
     assert found.dnn.num_multiply_adds == multiply_adds(module, torch.zeros(1, 3, 16, 16).repeat(2, 1, 1, 1)) // 2
     assert any("4 samples" in note for note in found.notes)
+
+
+def test_a_step_takes_about_as_long_by_either_way_of_reading_a_network(tmp_path: Path) -> None:
+    block = nn.TransformerEncoderLayer(192, 3, 768, batch_first=True, norm_first=True, activation="gelu")
+    module, example = nn.TransformerEncoder(block, 4, enable_nested_tensor=False), torch.zeros(4, 197, 192)
+    exported = imported(module, example, tmp_path / "model.onnx", is_training=False)
+    traced = planner.from_torch(module.train(), example)
+    machines = [{"count": 1, "devices": 1, "device": "rtx-4090"}]
+    seconds = [
+        planner.plan(
+            {
+                "dnn": {"network": one, "batch_per_device": 96},
+                "cluster": {"machines": machines},
+                "families": ["all_reduce"],
+                "objective": "iteration_time",
+            }
+        ).objective
+        for one in (exported, traced)
+    ]
+    # A graph has scores and dropout apart, which torch fuses; products of heads and views are the same.
+    assert seconds[0] == pytest.approx(seconds[1], rel=0.25)

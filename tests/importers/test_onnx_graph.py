@@ -12,9 +12,10 @@ from onnx import TensorProto, helper, numpy_helper  # noqa: E402
 from onnx_graphs import integers, light, model_of, node, saved, weight  # noqa: E402
 
 import planner  # noqa: E402
-from planner.dnn import Dnn, Window  # noqa: E402
+from planner.dnn import Dnn, Product, Window  # noqa: E402
 from planner.errors import SpecError  # noqa: E402
 from planner.importers.onnx_model import read_onnx  # noqa: E402
+from planner.models.operators import operators_of  # noqa: E402
 
 
 def read(folder: Path, *args: Any, sizes: Any = None, **more: Any) -> Any:
@@ -94,6 +95,38 @@ def test_a_sequence_has_its_features_first(tmp_path: Path) -> None:
     found = read(tmp_path, [node("MatMul", "x w")], {"x": ["batch", 7, 12]}, {"w": [12, 5]})
     (first, last) = found.dnn.layers
     assert (first.output_shape, last.output_shape, last.kind) == ((12, 7, 1), (5, 7, 1), "matmul")
+
+
+def test_a_product_of_heads_has_the_shape_of_each_and_views_move_nothing(tmp_path: Path) -> None:
+    nodes = [
+        node("Reshape", "x parts", "a"),  # 20 tokens of 3 heads of 8, each with query, key and value
+        node("Transpose", "a", "b", perm=[3, 0, 2, 1, 4]),
+        *(node("Gather", f"b {one}", f"g{one}", axis=0) for one in ("0", "1", "2")),
+        node("Transpose", "g1", "k", perm=[0, 1, 3, 2]),
+        node("MatMul", "g0 k", "s"),
+        node("Softmax", "s", "p"),
+        node("MatMul", "p g2", "y"),
+    ]
+    stored = [helper.make_tensor(one, TensorProto.INT64, [], [int(one)]) for one in "012"]
+    stored.append(integers("parts", [-1, 20, 3, 3, 8]))
+    found = read(tmp_path, nodes, {"x": ["batch", 20, 72]}, stored)
+    layers = named(found.dnn)
+    kinds = {name: one.kind for name, one in layers.items() if name != "x"}
+    assert list(kinds.values()) == [
+        *["reshape", "transpose"],
+        *["slice"] * 3,
+        "transpose",
+        "attention",
+        "softmax",
+        "attention",
+    ]
+    scores, context = (one.operators[0].product for one in layers.values() if one.kind == "attention")
+    assert (scores, context) == (
+        Product(rows=20, inner=8, columns=20, count=3),
+        Product(rows=20, inner=20, columns=8, count=3),
+    )
+    assert operators_of(layers["Reshape_0"], [layers["x"]]) == ()
+    assert [one.kind for one in operators_of(layers["Gather_2"], [layers["Transpose_1"]])] == ["slice"]
 
 
 def test_a_product_of_two_activations_is_attention(tmp_path: Path) -> None:

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from math import prod
 from pathlib import Path
 
-from planner.dnn import Dnn, Layer, Tensor, Window
+from planner.dnn import Dnn, Layer, Operator, Product, Tensor, Window
 from planner.importers.imported import Imported, UniqueNames, first_names, repeats_of
 from planner.importers.onnx_model.file import Batch, data_inputs, load_model, set_sizes
 from planner.importers.onnx_model.graph import FLOATS, OnnxNode, Root, Scope, known, shown
@@ -131,19 +131,38 @@ class _Layers:
         self.element_flop += work.element_flop / self._batch_size
         self.num_operators += 1
         share, rest = divmod(work.multiply_adds, self._batch_size)
+        kind = _kind_of(node, self._scope, shape)
         layer = Layer(
             name=name,
-            kind=_kind_of(node, self._scope, shape),
+            kind=kind,
             output_shape=shape,
             # Rounded where the work does not grow with the batch.
             num_multiply_adds=round(work.multiply_adds / self._batch_size) if rest else share,
+            operators=self._products(node, share) if kind == "attention" and not rest else (),
             tensors=self._tensors(node, name, self._scope),
-            is_in_place=_is_in_place(node, self._scope),
+            is_in_place=kind == "slice" or _is_in_place(node, self._scope),
             window=_window_of(View(node, self._scope)),
         )
         reads = (self._source[one] for one in node.reads if one in self._source)
         self.layers.append((layer, tuple(dict.fromkeys(reads))))
         self._source.update((one, name) for one in node.outputs if one)
+
+    def _products(self, node: OnnxNode, num_multiply_adds: int) -> tuple[Operator, ...]:
+        """Return the product of two activations, a matrix for each head; a layer's shape does not tell them apart."""
+        shape = known(self._scope.shape_of(node.outputs[0])) if node.op_type in _OF_MATRICES else None
+        if shape is None or len(shape) < 3 or prod(shape[:-2]) % self._batch_size or not num_multiply_adds:
+            return ()
+        count, (rows, columns) = prod(shape[:-2]) // self._batch_size, shape[-2:]
+        inner = num_multiply_adds // (count * rows * columns)
+        return (
+            Operator(
+                kind="batched_matmul",
+                num_multiply_adds=num_multiply_adds,
+                read_elements=count * inner * (rows + columns),
+                written_elements=count * rows * columns,
+                product=Product(rows=rows, inner=inner, columns=columns, count=count),
+            ),
+        )
 
     def _tensors(self, node: OnnxNode, name: str, scope: Scope) -> tuple[Tensor, ...]:
         """Return the parameters of an operator and of its bodies."""
@@ -221,6 +240,7 @@ _PRODUCTS = {
     "DynamicQuantizeMatMul", "Einsum", "FusedGemm", "FusedMatMul", "Gemm", "MatMul", "MatMulBnb4", "MatMulInteger",
     "MatMulIntegerToFloat", "MatMulNBits", "QGemm", "QLinearMatMul",
 }  # fmt: skip
+_OF_MATRICES = {"FusedMatMul", "MatMul"}
 _OVERWRITES = {"Clip", "LeakyRelu", "Relu"}  # as PyTorch does with inplace=True
 _VIEWS = {"Flatten", "Identity", "Reshape", "Split", "Squeeze", "Unsqueeze"}
 _POOLS = {"AveragePool", "LpPool", "MaxPool", "QLinearAveragePool"}
@@ -243,6 +263,8 @@ def _kind_of(node: OnnxNode, scope: Scope, output_shape: tuple[int, ...]) -> str
         return "fully_connected" if len(output_shape) == 1 else "matmul"
     if node.op_type.startswith("Gather") and node.inputs and scope.is_fixed(node.inputs[0]):
         return "embedding"
+    if node.op_type == "Gather" and len(node.inputs) > 1 and scope.is_fixed(node.inputs[1]):
+        return "slice"  # parts that are known beforehand are read where they lie
     if kind := _KINDS.get(node.op_type):
         return kind
     words = re.sub(r"(?<=[a-z0-9])(?=[A-Z])", "_", node.op_type).lower()
