@@ -803,7 +803,8 @@ class _Client:
         """Send as many pieces as are wanted.
 
         Where they are fewer, and of whole grids, of which nobody knows what lies below, unless more of them wait than
-        are wanted, shares are short: what these leave is for all.
+        are wanted, shares are short: what these leave is for all. They are shorter than usual, too, where no more wait
+        of later grids than are wanted: the last of them may be the longest.
         """
         room, chosen = self.pool.room() if self._has_room else 0, list[tuple[_Part, _Box]]()
         for part in self.parts:
@@ -814,10 +815,11 @@ class _Client:
                 chosen += [(part, piece) for piece in pieces[:left]]
                 for piece in pieces[left:]:
                     part.put(piece)
-        is_enough = self._num_waiting > room
+        is_enough, first = self._num_waiting > room, next(iter(self.parts)) if self._is_first else None
         for part, piece in chosen:
             is_short = len(chosen) < room or not (piece.nodes or is_enough)
-            share_s = min(self.share_s, _SHORT_SHARE_S) if is_short else self.share_s
+            most_s = inf if is_enough or part is first else _LEAST_SHARE_S
+            share_s = min(self.share_s, _SHORT_SHARE_S if is_short else most_s)
             shares = replace(part.shares, expanded=dict(part.walk._expanded))
             arguments = (shares, piece.packed(), part.limit, share_s)
             self._at_work[self.pool.submit(_explored, self.origin, arguments)] = part, piece
