@@ -36,7 +36,7 @@ step that is delayed by one iteration (their section 5.2), and reads of the host
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import cached_property, lru_cache
+from functools import cached_property, lru_cache, reduce
 from math import inf
 
 import numpy as np
@@ -549,7 +549,7 @@ class _Devices:
         if precision.end_bytes:
             optimizer = optimizer + precision.end_bytes * np.where(zero >= 1, trained_ends / shards, trained_ends)
         if precision.has_whole_matrices:  # one rank has the largest
-            largest = np.maximum.reduce([trained.largest for _, trained, _, _ in self._layers.values()])
+            largest = reduce(np.maximum, [trained.largest for _, trained, _, _ in self._layers.values()])
             optimizer = np.maximum(optimizer, kept_bytes * np.minimum(largest, shared + routed))
         still = np.where(zero >= 3, (frozen + frozen_routed * layouts.expert_share) / shards, frozen + frozen_routed)
         terms = {

@@ -54,6 +54,18 @@ def predicted(
     return problem, chosen.to_document(), hybrid.predict(problem, chosen)
 
 
+@pytest.mark.parametrize("transformer", [GATED, MOE])
+def test_an_optimiser_of_whole_matrices_keeps_none_of_frozen_layers(transformer: dict[str, Any]) -> None:
+    """The largest was looked for among trained layers' arrays and frozen ones' 0: no plan was found of such a network."""
+    asked = {"transformer": transformer, "optimizer": "muon"}
+    held = [
+        planner.plan(question(asked, frozen, fix={"num_devices": 2, "data_parallel_size": 2, "zero_stage": 1}))
+        for frozen in (None, 1, transformer["layers"] - 1)
+    ]
+    whole, most, fewest = (one.prediction.memory_bytes["optimizer"] for one in held)
+    assert 0 < fewest < most < whole
+
+
 @settings(max_examples=40, deadline=None)
 @given(transformer=st.sampled_from([TINY, GATED, MOE]), frozen=st.sampled_from(FROZEN), layout=LAYOUTS)
 def test_frozen_parts_never_take_more_than_the_whole_network_and_a_second_count_agrees(
