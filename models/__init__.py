@@ -9,6 +9,7 @@ from types import ModuleType
 __all__ = [
     "activations",
     "asynchronous",
+    "balance",
     "communication",
     "compression",
     "compute",

@@ -22,7 +22,8 @@ from planner.families.hybrid.grid_search import bounds_of, searched
 from planner.families.hybrid.search import plan
 from planner.families.hybrid.space import Space
 from planner.models import schedule as pipeline_schedule
-from planner.models.layouts import Layouts, share_microbatches
+from planner.models.balance import share_microbatches
+from planner.models.layouts import Layouts
 from planner.models.schedule import one_forward_one_backward_s
 from planner.models.transformer_schedule import path_bound_s
 from planner.problem import Problem

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from planner.models.layouts import balanced_layers, share_microbatches, shared_bound_s
+from planner.models.balance import balanced_layers, share_microbatches, shared_bound_s
 
 
 @given(

@@ -41,20 +41,11 @@ from planner.families.hybrid.configuration import (
     layouts_of,
     pinned_cut,
 )
+from planner.models.balance import balanced_layers, share_microbatches, shared_bound_s
 from planner.models.compute import Constants, DeviceRates, Software, device_shares
 from planner.models.input import InputTime, Samples, Strategy, input_time, stall_s
 from planner.models.layer_memory import Kernels, layer_bytes
-from planner.models.layouts import (
-    Bools,
-    Ints,
-    Layouts,
-    Recompute,
-    balanced_layers,
-    cut_of,
-    layers_by_kind,
-    share_microbatches,
-    shared_bound_s,
-)
+from planner.models.layouts import Bools, Ints, Layouts, Recompute, cut_of, layers_by_kind
 from planner.models.low_precision import NUMBER_TYPES, LowFigures, NumberType, fuses_experts
 from planner.models.memory import CutMemory, Host, Precision, memory_bytes, offload_s, stage_memory_bytes
 from planner.models.offload import (

@@ -46,12 +46,8 @@ from planner.families.hybrid.cost import has_few_cuts
 from planner.families.hybrid.layer_table import LayerTable, LeastSeconds
 from planner.families.hybrid.space import Bound
 from planner.frozen import frozen
-from planner.models.layouts import (
-    Bools,
-    Ints,
-    Recompute,
-    shared_bound_s,
-)
+from planner.models.balance import shared_bound_s
+from planner.models.layouts import Bools, Ints, Recompute
 from planner.models.schedule import MOST_ROUNDS
 from planner.models.transformer_interval import mean_layer
 from planner.models.transformer_step import (

@@ -59,7 +59,8 @@ from planner.families.hybrid.layer_table import DEGREES
 from planner.families.hybrid.prediction import NOT_MODELLED, explain, predict, warnings
 from planner.families.hybrid.space import Bound
 from planner.frozen import frozen
-from planner.models.layouts import Bools, Ints, shared_bound_s
+from planner.models.balance import shared_bound_s
+from planner.models.layouts import Bools, Ints
 from planner.models.tiers import ORDERS, axes_of, next_group, packed_group
 from planner.models.transformer_communication import communication_times, pipeline_communication
 from planner.models.transformer_interval import reached_tiers
