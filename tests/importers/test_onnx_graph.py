@@ -126,6 +126,8 @@ def test_a_product_of_heads_has_the_shape_of_each_and_views_move_nothing(tmp_pat
         Product(rows=20, inner=20, columns=8, count=3),
     )
     assert operators_of(layers["Reshape_0"], [layers["x"]]) == ()
+    in_place = {name for name, one in layers.items() if one.is_in_place}
+    assert in_place == {"Reshape_0", "Gather_2", "Gather_3", "Gather_4"}
     assert [one.kind for one in operators_of(layers["Gather_2"], [layers["Transpose_1"]])] == ["slice"]
 
 

@@ -242,7 +242,7 @@ _PRODUCTS = {
 }  # fmt: skip
 _OF_MATRICES = {"FusedMatMul", "MatMul"}
 _OVERWRITES = {"Clip", "LeakyRelu", "Relu"}  # as PyTorch does with inplace=True
-_VIEWS = {"Flatten", "Identity", "Reshape", "Split", "Squeeze", "Unsqueeze"}
+_VIEWS = {"Expand", "Flatten", "Identity", "Reshape", "Slice", "Split", "Squeeze", "Unsqueeze"}
 _POOLS = {"AveragePool", "LpPool", "MaxPool", "QLinearAveragePool"}
 
 
