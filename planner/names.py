@@ -47,6 +47,8 @@ def find(name: str, known: Mapping[str, str], what: str) -> str:
     mend = f"Did you mean {_quoted(near, ' or ')}?" if near else f"Write one of {_quoted(all_names, ', ')}."
     if not near and what in _LISTED_BY:
         mend = f"See {_LISTED_BY[what]} for all {len(all_names)}, such as {next(iter(all_names))!r}."
+    if what == "network of the zoo" and not near:
+        mend += " Others are read from files: config.json of Hugging Face, model.onnx, a profile."
     if what.startswith("device"):
         mend += " A spec may describe one that the table lacks: device: {name: mine, fp32: 20 TFLOP/s, memory: 24 GiB}."
     raise SpecError.one(f"{name!r} is not a known {what}.", mend, value=name)

@@ -54,7 +54,10 @@ def test_an_unknown_name_is_refused_and_the_nearest_suggested(wrong: str, neares
 
 
 def test_a_name_like_no_other_is_told_what_lists_all_there_are() -> None:
-    with pytest.raises(SpecError, match=r"known network of the zoo\. See `planner show dnn` for all 1\d\d, such as"):
+    with pytest.raises(
+        SpecError,
+        match=r"known network of the zoo\. See `planner show dnn` for all 1\d\d, such as '.*'\. Others are read from files",
+    ):
         zoo.build("??")
 
 
