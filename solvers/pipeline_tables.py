@@ -369,8 +369,8 @@ class _Pairs:
 
 def each_part(counts: Integers) -> tuple[Integers, Integers]:
     """Return of things of which each has a number of parts, part by part, the thing and which of its parts it is."""
-    which = np.repeat(np.arange(len(counts)), counts)
-    return which, np.arange(len(which)) - np.repeat(np.cumsum(counts) - counts, counts)
+    which = np.arange(len(counts)).repeat(counts)
+    return which, np.arange(len(which)) - (counts.cumsum() - counts).repeat(counts)
 
 
 @frozen(kw_only=False)
@@ -426,17 +426,17 @@ class _Moves:
     def pairs(self, first: int, reached: NDArray[np.bool_]) -> _Pairs:
         """Return the stages that may start at a layer, in the states that are ``reached`` there."""
         stops = self.furthest[:, first] + 1
-        choices = np.flatnonzero(stops > first + 1)
-        starts = np.searchsorted(choices, self.starts)
-        states = np.flatnonzero(reached & (self.least <= first) & (first <= self.most))
+        choices = (stops > first + 1).nonzero()[0]
+        starts = choices.searchsorted(self.starts)
+        states = (reached & (self.least <= first) & (first <= self.most)).nonzero()[0]
         source = states * (len(starts) - 1) // len(self.least)
         which, index = each_part(np.diff(starts)[source])
         state, choice = states.take(which), choices.take(index + starts[source].take(which))
-        fits = np.flatnonzero(self.sizes.take(choice) <= self.left[self.types.take(choice), state])
+        fits = (self.sizes.take(choice) <= self.left[self.types.take(choice), state]).nonzero()[0]
         state, choice = state.take(fits), choice.take(fits)
         after, stop = state + self.steps.take(choice), stops.take(choice)
         begin = np.maximum(self.least.take(after), first + 1)
-        kept = np.flatnonzero(begin < stop)
+        kept = (begin < stop).nonzero()[0]
         columns = (one.take(kept) for one in (state, choice, after, np.full(len(state), first), begin, stop))
         return _Pairs(*columns)
 
@@ -577,11 +577,13 @@ def _slack_s(
         kept.append(pairs)
         if size > _MOST_PAIRS:
             kept.clear()
+        if not len(pairs):
+            continue
         which, ends = pairs.ends
         left_s, choice = slack_s[first].take(pairs.state).take(which), pairs.choice.take(which)
         at = choice * line_s.shape[1]
         seconds = line_s.take(at + ends) - line_s[:, first].take(choice)
-        fits = np.flatnonzero(numbers.take(choice) * seconds <= left_s)
+        fits = (numbers.take(choice) * seconds <= left_s).nonzero()[0]
         after = ends * num_states + pairs.after.take(which)
         np.maximum.at(flat_s, after.take(fits), left_s.take(fits) - seconds.take(fits))
     return slack_s, kept if size <= _MOST_PAIRS else None
@@ -827,7 +829,7 @@ class Tables:
         self.num_tried += np.bincount(stack.sources[pairs.choice], pairs.widths, minlength=len(stack)).astype(np.int64)
         after = ends * self.entries.shape[-1] + pairs.after.take(which)
         # Nothing can follow most of them: the end of all work is known for few states, and the cutoff leaves fewer.
-        alive = np.flatnonzero(self._is_any_alive.take(after))
+        alive = self._is_any_alive.take(after).nonzero()[0]
         which, ends, after = which.take(alive), ends.take(alive), after.take(alive)
         slack_s = self._slack_s[pairs.first, pairs.state].take(which)
         if self._line_s is not None:
@@ -836,11 +838,11 @@ class Tables:
             many: Integers | int = stack.num_microbatches[0]
             if len(stack) > 1:
                 many = np.repeat(stack.num_microbatches, stack.num_choices)[pairs.choice].take(which)
-            near = np.flatnonzero(np.maximum(many * work_s, work_s + self._finish_s.take(after)) <= slack_s)
+            near = (np.maximum(many * work_s, work_s + self._finish_s.take(after)) <= slack_s).nonzero()[0]
             which, ends, after, slack_s = which.take(near), ends.take(near), after.take(near), slack_s.take(near)
         first, choice = pairs.first.take(which), pairs.choice.take(which)
         if self._looked_at is not None:
-            near = np.flatnonzero(self._looked_at[choice, first, ends])
+            near = self._looked_at[choice, first, ends].nonzero()[0]
             which, ends, after, slack_s = which.take(near), ends.take(near), after.take(near), slack_s.take(near)
             first, choice = first.take(near), choice.take(near)
         if not which.size:
@@ -853,7 +855,7 @@ class Tables:
         works_s = m * (found.forward_s + found.backward_s)
         is_soon = (works_s <= slack_s) & (works_s + found.flush_s <= self.cutoff * (1 + _ROUNDING))
         held = m if self.stack.is_gpipe else 1
-        may_be = np.flatnonzero(is_soon & (found.most_in_flight >= held))
+        may_be = (is_soon & (found.most_in_flight >= held)).nonzero()[0]
         if not may_be.size:
             return None
         which, ends, after = which.take(may_be), ends.take(may_be), after.take(may_be)
@@ -886,7 +888,7 @@ class Tables:
         # While the number of stages is open every one of them has something behind it.
         least = self._least(left, slice(None) if self.is_open else column, stages)
         group = stages.group[column]
-        kept = np.flatnonzero((least[FLUSHED] < self.cutoff) & (least[FINISHED] <= stages.slack_s[group]))
+        kept = ((least[FLUSHED] < self.cutoff) & (least[FINISHED] <= stages.slack_s[group])).nonzero()[0]
         if not kept.size:
             return
         least, left, column, group = least.take(kept, axis=1), left[kept], column[kept], group[kept]
@@ -956,4 +958,4 @@ def run_starts(rows: Integers) -> Integers:
     """Return where each run of equal numbers starts."""
     is_start = np.ones(len(rows), dtype=np.bool_)
     np.not_equal(rows[1:], rows[:-1], out=is_start[1:])
-    return np.flatnonzero(is_start)
+    return is_start.nonzero()[0]
