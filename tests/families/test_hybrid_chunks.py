@@ -348,6 +348,16 @@ def test_layers_are_moved_from_cuts_that_count_the_head_as_layers(monkeypatch: p
     assert found.prediction.iteration_time_s == pytest.approx(found.objective)
 
 
+def test_single_layers_are_moved_where_cuts_to_begin_with_leave_something(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Layers of several kinds on 16 H100: chunks of as many of them do unequal work."""
+    asked = on_h100("nemotron-nano-9b-v2", 2)
+    found = plan(load(asked), Search(has_reasons=False))
+    monkeypatch.setattr(chunks, "_MOST_IN_ALL", 0)
+    unmoved = plan(load(asked), Search(has_reasons=False))
+    assert found.objective < 0.998 * unmoved.objective
+    assert found.prediction.iteration_time_s == pytest.approx(found.objective)
+
+
 @pytest.mark.parametrize(("before", "behind"), [(0, 0), (1, 3), (11, 2), (200, 0), (0, 200)])
 def test_cuts_to_begin_with_count_ends_as_layers_up_to_all_of_a_chunk(before: int, behind: int) -> None:
     """The encoder of a network that reads images takes as long as many layers: its chunk has none then."""
