@@ -466,6 +466,12 @@ class _Begun:
     layers: Ints
     about_s: Floats
 
+    @property
+    def fitting_s(self) -> float:
+        """What the quickest of the first cuts that fits takes, about: none that fits is passed over for another one."""
+        rows = zip(self.at[:_MOST_BEGUN].tolist(), self.layers.T, self.about_s.tolist(), strict=False)
+        return next((about_s for at, layers, about_s in rows if self.cuts.has_room(at, layers)), inf)
+
     def priced(self, known_s: float) -> list[_Start]:
         """Return a few of each layout, the quickest first, which fits; none that takes much more than ``known_s``."""
         rank = np.zeros(len(self.at), dtype=np.int64)  # of each among those of its layout
@@ -511,7 +517,7 @@ def _starts(cost: GroupCost, points: Sequence[Point], best_s: float, search: Sea
             break
         if len((one := cuts.ranked(known_s)).about_s):
             ranked.append(one)
-            known_s = min(known_s, float(one.about_s[0]))
+            known_s = min(known_s, one.fitting_s)
     begun, known_s = list[_Start](), inf
     for one in sorted(ranked, key=lambda one: one.about_s[0]):
         if search.is_over:
