@@ -496,13 +496,16 @@ class _Begun:
 def _starts(cost: GroupCost, points: Sequence[Point], best_s: float, search: Search) -> list[_Start]:
     """Return where layers are moved from, near some layouts: the quickest cuts first.
 
-    Of each point with all numbers of chunks that there may be; none that is not hoped to be quicker than ``best_s``.
+    Of each point with all numbers of chunks and orders of ranks that there may be; none that is not hoped to be quicker
+    than ``best_s``.
     """
     bounds, rows = NearBounds(cost.even), dict[tuple[int, ...], Point]()
     for point in points:
         is_plain = point["schedule"] == Schedule.ONE_F_ONE_B
         chunks = bounds.space.axes["interleave"].values if is_plain else (point["interleave"],)
-        for row in ({**point, "interleave": value} for value in chunks if value > 1):
+        orders = dict.fromkeys((point["order"], *bounds.space.axes["order"].values))
+        for order, value in product(orders, (one for one in chunks if one > 1)):
+            row = {**point, "order": order, "interleave": value}
             rows.setdefault(tuple(row[name] for name in bounds.space.axes), row)
     if not rows:
         return []
@@ -511,8 +514,12 @@ def _starts(cost: GroupCost, points: Sequence[Point], best_s: float, search: Sea
     may_be = [np.isin(columns[name], axis.values) for name, axis in bounds.space.axes.items()]
     kept = np.flatnonzero(np.all([*may_be, *(one(columns) for one in holds)], axis=0))
     hoped_s, few = bounds.seconds({name: one[kept] for name, one in columns.items()}), [*rows.values()]
+    hopeful = dict[tuple[float, ...], Point]()
+    for at, took_s in zip(kept[hoped_s < best_s].tolist(), hoped_s[hoped_s < best_s].tolist(), strict=True):
+        others = (value for name, value in few[at].items() if name != "order")
+        hopeful.setdefault((took_s, *others), few[at])  # one of those that their order leaves alike
     ranked, known_s = list[_Begun](), inf
-    for cuts in _Cuts.of(cost, [few[at] for at in kept[hoped_s < best_s].tolist()]):
+    for cuts in _Cuts.of(cost, [*hopeful.values()]):
         if search.is_over:
             break
         if len((one := cuts.ranked(known_s)).about_s):
