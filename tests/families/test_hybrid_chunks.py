@@ -361,11 +361,11 @@ def test_layers_are_moved_in_every_order_of_ranks_whatever_is_best_where_layers_
 
 def test_single_layers_are_moved_where_cuts_to_begin_with_leave_something(monkeypatch: pytest.MonkeyPatch) -> None:
     """Layers of several kinds on 16 H100: chunks of as many of them do unequal work."""
-    asked = on_h100("nemotron-nano-9b-v2", 2)
+    asked = on_h100("nemotron-nano-12b-v2", 2)
     found = plan(load(asked), Search(has_reasons=False))
     monkeypatch.setattr(chunks, "_MOST_IN_ALL", 0)
     unmoved = plan(load(asked), Search(has_reasons=False))
-    assert found.objective < 0.998 * unmoved.objective
+    assert found.objective < 0.999 * unmoved.objective
     assert found.prediction.iteration_time_s == pytest.approx(found.objective)
 
 
