@@ -131,6 +131,13 @@ def test_a_product_of_heads_has_the_shape_of_each_and_views_move_nothing(tmp_pat
     assert [one.kind for one in operators_of(layers["Gather_2"], [layers["Transpose_1"]])] == ["slice"]
 
 
+def test_one_known_part_is_read_where_it_lies_and_several_are_copied(tmp_path: Path) -> None:
+    nodes = [node("Gather", "x order", "a", axis=1), node("Gather", "a first", "b", axis=1)]
+    stored = [integers("order", [2, 0, 1]), helper.make_tensor("first", TensorProto.INT64, [], [0])]
+    layers = read(tmp_path, nodes, {"x": ["batch", 3, 8]}, stored).dnn.layers
+    assert [(one.kind, one.is_in_place) for one in layers[1:]] == [("gather", False), ("slice", True)]
+
+
 def test_a_product_of_two_activations_is_attention(tmp_path: Path) -> None:
     nodes = [node("Transpose", "x", "t", perm=[0, 2, 1]), node("MatMul", "x t", "s"), node("Softmax", "s", "y")]
     found = read(tmp_path, nodes, {"x": ["batch", 7, 12]})

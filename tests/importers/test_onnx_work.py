@@ -15,6 +15,7 @@ onnx = pytest.importorskip("onnx", reason="onnx is not installed")
 from onnx import TensorProto  # noqa: E402
 from onnx_graphs import integers, model_of, node, saved, weight  # noqa: E402
 
+from planner.dnn import Product  # noqa: E402
 from planner.importers.onnx_model import read_onnx  # noqa: E402
 
 SIZES = st.integers(1, 4)
@@ -233,6 +234,18 @@ def test_recurrent_layers_multiply_input_and_state_at_every_step(
     assert layer.num_multiply_adds == steps * directions * per_step
     assert layer.num_output_elements == steps * directions * hidden
     assert layer.num_trainable == directions * gates * hidden * (width + hidden + 2)
+    (operator,) = layer.operators  # a product for each step: a step waits for the one before
+    assert operator.product == Product(rows=1, inner=width + hidden, columns=gates * hidden, count=steps * directions)
+    assert (operator.num_kernels, operator.weight_elements) == (steps * directions, layer.num_trainable)
+    assert layer.kept_beside_bytes == 4 * steps * directions * hidden * (7 if gates > 1 else 1)
+
+
+def test_a_transposed_convolution_multiplies_each_place_of_its_input_by_all_filters(tmp_path: Path) -> None:
+    nodes = [node("ConvTranspose", "x w", strides=[2, 2], group=2)]
+    layer = layer_of(tmp_path, nodes, {"x": ["batch", 6, 5, 4]}, {"w": [6, 2, 2, 2]})
+    (operator,) = layer.operators
+    assert operator.product == Product(rows=20, inner=3, columns=8, count=2)
+    assert (operator.read_elements, operator.written_elements) == (6 * 20, 4 * 80)
 
 
 def test_whole_number_products_count_like_others_and_their_weights_are_parameters(tmp_path: Path) -> None:

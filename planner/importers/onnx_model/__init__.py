@@ -132,37 +132,44 @@ class _Layers:
         self.num_operators += 1
         share, rest = divmod(work.multiply_adds, self._batch_size)
         kind = _kind_of(node, self._scope, shape)
+        operators = self._operators(node, kind, share) if share and not rest else ()
         layer = Layer(
             name=name,
             kind=kind,
             output_shape=shape,
             # Rounded where the work does not grow with the batch.
             num_multiply_adds=round(work.multiply_adds / self._batch_size) if rest else share,
-            operators=self._products(node, share) if kind == "attention" and not rest else (),
+            operators=operators,
             tensors=self._tensors(node, name, self._scope),
             is_in_place=kind == "slice" or _is_in_place(node, self._scope),
             window=_window_of(View(node, self._scope)),
+            kept_beside_bytes=4 * _KEPT_OF_STATES.get(node.op_type, 0) * sum(one.written_elements for one in operators),
         )
         reads = (self._source[one] for one in node.reads if one in self._source)
         self.layers.append((layer, tuple(dict.fromkeys(reads))))
         self._source.update((one, name) for one in node.outputs if one)
 
-    def _products(self, node: OnnxNode, num_multiply_adds: int) -> tuple[Operator, ...]:
-        """Return the product of two activations, a matrix for each head; a layer's shape does not tell them apart."""
-        shape = known(self._scope.shape_of(node.outputs[0])) if node.op_type in _OF_MATRICES else None
-        if shape is None or len(shape) < 3 or prod(shape[:-2]) % self._batch_size or not num_multiply_adds:
+    def _operators(self, node: OnnxNode, kind: str, num_multiply_adds: int) -> tuple[Operator, ...]:
+        """Return the product of an operator, of one sample, where its layer's kind and shape do not tell it."""
+        try:
+            product, read, written, kernels = _product_of(View(node, self._scope), kind, self._batch_size)
+        except (UnknownShapeError, ZeroDivisionError):
             return ()
-        count, (rows, columns) = prod(shape[:-2]) // self._batch_size, shape[-2:]
-        inner = num_multiply_adds // (count * rows * columns)
-        return (
-            Operator(
-                kind="batched_matmul",
-                num_multiply_adds=num_multiply_adds,
-                read_elements=count * inner * (rows + columns),
-                written_elements=count * rows * columns,
-                product=Product(rows=rows, inner=inner, columns=columns, count=count),
-            ),
+        if product.rows * product.inner * product.columns * product.count != num_multiply_adds:
+            return ()
+        weights = [
+            known(self._scope.shape_of(name)) or () for name in node.inputs if name and self._scope.is_fixed(name)
+        ]
+        found = Operator(
+            kind="batched_matmul" if kind == "attention" else kind,
+            num_multiply_adds=num_multiply_adds,
+            read_elements=read,
+            written_elements=written,
+            weight_elements=sum(prod(shape) for shape in weights if shape),
+            product=product,
+            num_kernels=kernels,
         )
+        return (found,)
 
     def _tensors(self, node: OnnxNode, name: str, scope: Scope) -> tuple[Tensor, ...]:
         """Return the parameters of an operator and of its bodies."""
@@ -208,6 +215,34 @@ class _Layers:
         return tuple(rest) if len(rest) <= 3 else (rest[0], prod(rest[1:-1]), rest[-1])
 
 
+def _product_of(view: View, kind: str, batch_size: int) -> tuple[Product, int, int, int]:
+    """Return a product of one sample, the numbers that it reads and writes besides weights, and its kernels.
+
+    Two activations are multiplied head by head; a transposed convolution multiplies every place of its input by all
+    filters; a recurrent layer has a product for each step and direction.
+    """
+    if view.node.op_type in _OF_MATRICES and kind == "attention":
+        first, shape = view.input(), view.output()
+        if len(shape) < 3 or prod(shape[:-2]) % batch_size:
+            raise UnknownShapeError
+        count, (rows, columns) = prod(shape[:-2]) // batch_size, shape[-2:]
+        inner = first[-2] if view.node.integer("transA") else first[-1]
+        product = Product(rows=rows, inner=inner, columns=columns, count=count)
+        return product, count * inner * (rows + columns), count * rows * columns, 1
+    if view.node.op_type == "ConvTranspose":
+        images, weight, groups = view.input(), view.input(1), view.node.integer("group", 1)
+        product = Product(rows=prod(images[2:]), inner=weight[0] // groups, columns=prod(weight[1:]), count=groups)
+        return product, prod(images[1:]), view.num_outputs() // images[0], 1
+    if kind == "recurrent":
+        steps = view.input(rank=3)[view.node.integer("layout")]
+        directions, columns, width = view.input(1, rank=3)
+        hidden = view.input(2, rank=3)[2]
+        kernels = steps * directions
+        product = Product(rows=1, inner=width + hidden, columns=columns, count=kernels)
+        return product, steps * width, kernels * hidden, kernels
+    raise UnknownShapeError
+
+
 # -- what a layer is called, and what it keeps -------------------------------------------------------------------------
 
 _KINDS = {
@@ -241,6 +276,11 @@ _PRODUCTS = {
     "MatMulIntegerToFloat", "MatMulNBits", "QGemm", "QLinearMatMul",
 }  # fmt: skip
 _OF_MATRICES = {"FusedMatMul", "MatMul"}
+_KEPT_OF_STATES = {
+    "GRU": 7,
+    "LSTM": 7,
+    "RNN": 1,
+}  # numbers of four bytes beside each state, as PyTorch's own passes keep
 _OVERWRITES = {"Clip", "LeakyRelu", "Relu"}  # as PyTorch does with inplace=True
 _VIEWS = {"Expand", "Flatten", "Identity", "Reshape", "Slice", "Split", "Squeeze", "Unsqueeze"}
 _POOLS = {"AveragePool", "LpPool", "MaxPool", "QLinearAveragePool"}
@@ -263,8 +303,9 @@ def _kind_of(node: OnnxNode, scope: Scope, output_shape: tuple[int, ...]) -> str
         return "fully_connected" if len(output_shape) == 1 else "matmul"
     if node.op_type.startswith("Gather") and node.inputs and scope.is_fixed(node.inputs[0]):
         return "embedding"
-    if node.op_type == "Gather" and len(node.inputs) > 1 and scope.is_fixed(node.inputs[1]):
-        return "slice"  # parts that are known beforehand are read where they lie
+    indices = node.inputs[1] if node.op_type == "Gather" and len(node.inputs) > 1 else ""
+    if indices and scope.is_fixed(indices) and scope.shape_of(indices) == ():
+        return "slice"  # one part that is known beforehand is read where it lies; several are copied
     if kind := _KINDS.get(node.op_type):
         return kind
     words = re.sub(r"(?<=[a-z0-9])(?=[A-Z])", "_", node.op_type).lower()
