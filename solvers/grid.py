@@ -300,7 +300,7 @@ def distinct(nodes: Columns, names: Sequence[str]) -> tuple[Ints, Ints]:
     for name in names:
         column = nodes[name]
         size = int(column.max(initial=0)) + 1
-        if size > _MOST_TABLE:
+        if size > _MOST_TABLE or int(column.min(initial=0)) < 0:
             values, column = np.unique(column, return_inverse=True)
             size = len(values)
         if int(code.max(initial=0)) >= _MOST_CODES // size:
@@ -761,11 +761,8 @@ class _Client:
         """
         while part.is_open and not self.search.is_over:
             self._send()
-            is_waiting = any(one.waiting for one in self.parts)
-            if is_waiting:  # more than anybody has room for
-                self._take_up()
-            wanted = 0.0 if is_waiting else _POLL_S
-            for number, explored in self.pool.poll(wanted, self._at_work):
+            has_looked = self._take_up()  # at what nobody has room for
+            for number, explored in self.pool.poll(0.0 if has_looked else _POLL_S, self._at_work):
                 self._take(*self._at_work.pop(number), explored)
         at_work = [box for one, box in self._at_work.values() if one is part]
         boxes = [*chain.from_iterable(part.waiting.values()), *at_work, *part.lost]
@@ -777,15 +774,15 @@ class _Client:
         """How many parts have nodes that wait."""
         return sum(bool(part.waiting) for part in self.parts)
 
-    def _take_up(self) -> None:
-        """Look at some nodes here, for so short a time that who helps gets something new to do.
+    def _take_up(self) -> bool:
+        """Look at some nodes here, for so briefly that who helps gets something new to do; return whether at any.
 
         At whole grids, of which nobody knows how long they take, only while few may wait for it.
         """
         waiting = [one for one in self.parts if one.waiting]
         known = [one for one in waiting if 0 not in one.waiting or one.waiting[0][0].nodes]
-        if not known and len(self._at_work) > _FEW_AT_WORK:
-            return
+        if not waiting or (not known and len(self._at_work) > _FEW_AT_WORK):
+            return False
         part, own_s = (known or waiting)[0], min(_OWN_S / max(len(self._at_work), 1), _MOST_OWN_S)
         begin_s, before = time.thread_time(), part.walk.num_chunks
         part.walk.is_full = lambda walk: walk.num_chunks > before and time.thread_time() >= begin_s + own_s
@@ -798,6 +795,7 @@ class _Client:
             self._own_nodes = max(self._own_nodes // 2, 1)
         elif took_s < own_s / 2:
             self._own_nodes = min(self._own_nodes * 2, _PIECE)
+        return True
 
     def _send(self) -> None:
         """Send as many pieces as are wanted.

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable
 from dataclasses import replace
-from itertools import pairwise
+from itertools import pairwise, product
 from math import inf
 
 import numpy as np
@@ -134,6 +134,14 @@ def test_a_grid_whose_rules_leave_nothing_has_no_points() -> None:
     answer = solve(grid, lambda nodes: nodes["a"].astype(np.float64), Search())
     assert (answer.num_points, answer.num_evaluated) == (0, 0)
     assert answer.solution.status is Status.INFEASIBLE
+
+
+def test_values_below_zero_are_told_apart_by_rules_of_several_axes() -> None:
+    values = (-1, 0, 1, 9)
+    rule = Rule(names=("a", "b", "c"), holds=lambda nodes: nodes["a"] + 2 * nodes["b"] + nodes["c"] > 0)
+    axes = tuple(Axis(name=name, values=values) for name in "abc")
+    grid = Grid(levels=(Level(axes=axes[:2]), Level(axes=axes[2:])), rules=(rule,))
+    assert grid.count() == sum(a + 2 * b + c > 0 for a, b, c in product(values, repeat=3))
 
 
 def test_an_axis_without_values_leaves_no_points() -> None:

@@ -2,7 +2,7 @@
 
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from math import inf
 from typing import Any
@@ -265,6 +265,26 @@ class InterruptingPool(ShuffledPool):
         if self._polls < 0:
             self.search.interrupt()
         return super().poll(wait_s, wanted)  # type: ignore[arg-type]
+
+
+def test_whoever_has_nothing_to_look_at_waits_for_what_comes_back() -> None:
+    """While whole grids wait for helpers, of which it looks at none."""
+    waits: list[float] = []
+
+    class Pool(ShuffledPool):
+        def poll(self, wait_s: float, wanted: object) -> list[tuple[int, Any]]:
+            waits.append(wait_s)
+            return super().poll(wait_s, wanted)  # type: ignore[arg-type]
+
+    case = Case(((3,), (3,)), {(a, b): float(a * b) for a in range(3) for b in range(3)}, frozenset(), 0.5)
+    several, search = (case,) * 40, Search(pool=Pool(seed=1, num_workers=8))
+    one = Turn(index=0, grid=case.grid(), cost=case.cost, search=search, group_by=tuple(case.names))
+    turns = [replace(one, index=index, search=search.part(inf)) for index in range(len(several))]
+    origin = Origin.of(partial(Several, several))
+    assert origin is not None
+    answers = [*solve_in_turn(turns, search, origin, [])]
+    assert [rows_of(one, case) for one in answers] == [[(0.0, (0, 0))]] * len(several)
+    assert waits[0] > 0
 
 
 def test_values_below_zero_travel_as_they_are() -> None:
