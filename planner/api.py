@@ -361,8 +361,8 @@ def predict(question: Question, configuration: Configuration | None = None) -> P
 
 def timeline(
     question: Question,
-    family: str,
-    configuration: Configuration,
+    family: Plan | str,
+    configuration: Configuration | None = None,
     *,
     devices: str | None = "kinds",
     num_iterations: int = 1,
@@ -370,10 +370,12 @@ def timeline(
     measured: Path | Measured | None = None,
     most_events: int = MOST_EVENTS,
 ) -> Trace:
-    """Return a configuration's schedule as a Chrome trace, for Perfetto.
+    """Return the schedule of a plan, or of a configuration, as a Chrome trace, for Perfetto.
 
     Parameters
     ----------
+    family, configuration
+        A plan alone; or the name of a family, and a configuration of it.
     devices
         ``all``, or ``kinds``: one device of each kind. None: all, if they are 64 or fewer.
     num_iterations
@@ -391,6 +393,8 @@ def timeline(
     SpecError
         If a parameter is none of these, the schedule has too many tasks to draw, or the measured trace cannot be read.
     """
+    if isinstance(family, Plan):
+        family, configuration = family.family, configuration or family.configuration
     draw = timelines(
         question,
         family,
@@ -406,7 +410,7 @@ def timeline(
 def timelines(
     question: Question,
     family: str,
-    configuration: Configuration,
+    configuration: Configuration | None,
     *,
     devices: str | None,
     num_iterations: int,
@@ -421,6 +425,8 @@ def timelines(
     problem, chosen = load(question), cast("Any", configuration)
     if family not in FAMILIES:
         raise SpecError(f"{family!r} is no family. Give one of {', '.join(FAMILIES)}.")
+    if configuration is None:
+        raise SpecError(f"{family!r} stands without a configuration. Give one beside it, or a plan alone.")
     if (its_own := as_asked(problem, chosen)[0]) != family:
         raise SpecError(f"this is a configuration of {its_own}, not of {family}. Name its own family.")
     schedule = FAMILIES[family].timeline(problem, chosen, num_iterations=num_iterations)

@@ -387,6 +387,13 @@ def test_a_wrong_argument_is_told_in_a_sentence(asked: Callable[[], object], wor
         asked()
 
 
+def test_a_plan_has_a_timeline_as_its_family_and_configuration_have() -> None:
+    found = planner.plan(QUESTION)
+    assert planner.timeline(QUESTION, found) == planner.timeline(QUESTION, found.family, found.configuration)
+    with pytest.raises(SpecError, match="stands without a configuration"):
+        planner.timeline(QUESTION, found.family)
+
+
 def test_a_timeline_of_another_family_s_configuration_is_refused() -> None:
     found = planner.plan(QUESTION)
     with pytest.raises(SpecError, match=r"a configuration of all_reduce, not of hybrid"):

@@ -169,7 +169,11 @@
       const closed = field.closest("details:not([open])");
       if (closed) { closed.open = true; }
       const note = made("span", text, { class: "fault", id: "fault-" + index });
-      (field.closest(".field, .assumption") || field).append(note);
+      const box = field.closest(".field, .assumption") || field;
+      if (box.matches("label") && !field.hasAttribute("aria-label")) {  // the note describes the field, and does not name it
+        field.setAttribute("aria-label", box.firstElementChild.textContent);
+      }
+      box.append(note);
       field.setAttribute("aria-invalid", "true");
       field.setAttribute("aria-describedby", note.id);
       first = first || field;

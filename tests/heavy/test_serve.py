@@ -146,6 +146,8 @@ def test_what_is_wrong_stands_beside_its_field_which_gets_the_focus(browser: Any
         assert "resnet50" in fault.inner_text()
         assert tab.page.evaluate("document.activeElement.name") == "dnn.zoo"
         assert tab.page.evaluate("document.activeElement.getAttribute('aria-invalid')") == "true"
+        name = re.compile(r"^Network \(\d+ to search in\)$")  # what is wrong describes the field, and does not name it
+        assert tab.page.get_by_role("combobox", name=name).count() == 1
         assert tab.page.evaluate(AUDIT) == []
         tab.ask(*QUICK)
         tab.answered()
