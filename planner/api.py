@@ -394,7 +394,8 @@ def timeline(
         If a parameter is none of these, the schedule has too many tasks to draw, or the measured trace cannot be read.
     """
     if isinstance(family, Plan):
-        family, configuration = family.family, configuration or family.configuration
+        configuration = configuration or family.configuration
+        family = family.family
     draw = timelines(
         question,
         family,
