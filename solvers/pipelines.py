@@ -176,6 +176,11 @@ class _Waiting:
         self._parts.append(nodes.at(np.argsort(nodes.bounds, kind="stable")))
         self._bounds = None
 
+    def drop(self, source: int) -> None:
+        """Let go all nodes of a source."""
+        rest = (part.at(part.source != source) for part in self._parts)
+        self._parts, self._bounds = [part for part in rest if len(part)], None
+
     def first(self, number: int, source: int) -> _Nodes:
         """Return the first nodes of a source, of equal bounds those of fewer stages."""
         nodes = _Nodes.joined([part.at(part.source == source) for part in self._parts])
@@ -232,7 +237,7 @@ class Frontier:
         self._known_ends: dict[tuple[int, ...], tuple[Integers, Integers]] = {}  # by source, stages left, first layer
         self._known: dict[tuple[int, ...], _Ways] = {}  # by source, stages left, first layer and devices used
         self._num_known = 0
-        self._too_large: set[int] = set()
+        self._ended_s: dict[int, float] = {}  # bound of what waited, by source of which too much did
         # By number of known stages; where all are, by source, too: others are extended together.
         self._open: dict[tuple[int, int | None], _Waiting] = {}
 
@@ -246,19 +251,20 @@ class Frontier:
 
     def is_too_large(self, source: int) -> bool:
         """Whether a source has ended since more of it waits than fits in memory."""
-        return source in self._too_large
+        return source in self._ended_s
 
     def bound(self, source: int) -> float:
         """Return what no configuration of a source that waits is below; 0 where its tables are not full."""
         if not self._tables[source].is_complete:
             return 0.0
-        return min((float(waiting.bounds[source]) for waiting in self._open.values()), default=np.inf)
+        least_s = self._ended_s.get(source, np.inf)
+        return min([least_s, *(float(waiting.bounds[source]) for waiting in self._open.values())])
 
     def next(self, source: int, cutoff: float, until: float) -> Candidate | None:
         """Return the next configuration of a source; see :meth:`BestFirst.next`."""
         if not self._tables[source].is_complete:
             return None
-        while self._open and source not in self._too_large and not self.search.is_over:
+        while self._open and source not in self._ended_s and not self.search.is_over:
             key, waiting = min(self._open.items(), key=lambda item: float(item[1].bounds[source]))
             bound = float(waiting.bounds[source])
             if not (bound < cutoff and bound <= until):
@@ -327,15 +333,22 @@ class Frontier:
             self._push(replace(node, bounds=np.maximum(node.bounds, true_s), num_stages=np.array([n])), cutoff)
 
     def _expand(self, nodes: _Nodes, cutoff: float) -> None:
-        """Add every next stage below the cutoff; of sources of which they are too many, keep the nodes."""
+        """Add every next stage below the cutoff; sources of which they are too many end."""
         following = self._following(nodes, cutoff)
         if sum(map(len, self._open.values())) + len(following) > _MOST_NODES:
             counts = sum((one.counts for one in self._open.values()), _NO_NODES)
             is_large = counts + np.bincount(following.source, minlength=len(self.stack)) > _MOST_NODES
-            self._too_large.update(np.flatnonzero(is_large).tolist())
-            self._push(nodes.at(is_large[nodes.source]), cutoff)
+            for source in np.flatnonzero(is_large).tolist():
+                self._end(source, nodes)
             following = following.at(~is_large[following.source])
         self._push(following, cutoff)
+
+    def _end(self, source: int, nodes: _Nodes) -> None:
+        """Let go what waits of a source, and keep its bound, with that of some nodes: passes of others go without."""
+        self._ended_s[source] = min(self.bound(source), nodes.bounds[nodes.source == source].min(initial=np.inf))
+        for waiting in self._open.values():
+            waiting.drop(source)
+        self._open = {key: waiting for key, waiting in self._open.items() if len(waiting)}
 
     def _ends(self, source: int, left: int, first: int) -> tuple[Integers, Integers]:
         """Return choices and ends of the viable stages that start at a layer, with so many stages left behind them."""

@@ -16,7 +16,7 @@ from planner.cost import Floats
 from planner.models.schedule import PipelineTimes, simulate
 from planner.search import Search
 from planner.solution import Solution, Status
-from planner.solvers import chain
+from planner.solvers import chain, pipelines
 from planner.solvers.chain import balanced_cuts, balanced_cuts_of
 from planner.solvers.pipeline_bounds import Integers, Schedule
 from planner.solvers.pipeline_tables import Choice, PipelineCosts, Stack, StageSeconds, Tables, TablesOfOne
@@ -437,6 +437,29 @@ def test_sources_that_are_searched_together_give_what_each_gives_alone(
         assert [bound for bound, _ in given_out] == sorted(bound for bound, _ in given_out)
         assert sorted(given_out) == sorted(wanted)
         assert together.bound >= cutoff
+
+
+@settings(max_examples=60)
+@given(drawn_costs(), st.lists(st.integers(1, 6), min_size=2, max_size=4), st.integers(0, 9), st.booleans())
+def test_sources_of_which_too_much_waits_end_with_a_true_bound_and_leave_the_passes_to_others(
+    costs: Drawn, numbers: list[int], most: int, is_open: bool
+) -> None:
+    count, search = len(numbers), Search(questions_left=5_000)
+    stack = Stack(num_microbatches=tuple(numbers), num_choices=(len(costs.choices),) * count, is_gpipe=False)
+    stages = range(1, min(costs.num_layers, sum(costs.num_devices)) + 1)
+    repeated = cast(PipelineCosts, Repeated(costs, count))
+    tables = Tables(repeated, stack, 0 if is_open else max(stages), Search())
+    with patch.object(pipelines, "_MOST_NODES", most), patch.object(pipelines, "_MOST_EXTENDED", 1):
+        frontier = Frontier(repeated, stack, search, is_open=is_open)
+        for source in range(count):
+            frontier.add(source, tables.of(source), stages, math.inf)
+        found = [BestFirst.of(frontier, source) for source in range(count)]
+        best_s = [getattr(one.next(1e9), "bound", math.inf) for one in found]
+    assert not search.is_counted_out
+    for source, (one, given_s) in enumerate(zip(found, best_s, strict=True)):
+        first = BestFirst(costs, stack.schedule(source), stages, Search(), is_open=is_open).next(1e9)
+        true_s = math.inf if first is None else first.bound
+        assert one.bound <= true_s if one.is_too_large else given_s == true_s
 
 
 @settings(max_examples=250)
