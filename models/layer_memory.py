@@ -263,6 +263,33 @@ def _away_bytes(
 
 
 @lru_cache(maxsize=1_024)
+def dropped_outputs(transformer: Transformer, modules: int, kernels: Kernels) -> frozenset[tuple[object, str]]:
+    """Return what layers and those of an encoder do not keep where a set of modules is computed again, by their kind.
+
+    What keeps more than another set in no layer drops all that this one does: sizes of what is dropped are added up.
+
+    Parameters
+    ----------
+    transformer, modules
+        The network, and the number of the set.
+    kernels
+        What the software keeps.
+    """
+    networks = [one for one in (transformer, transformer.encoder) if one is not None]
+    found: set[tuple[object, str]] = {
+        ((place, kind), name)
+        for place, network in enumerate(networks)
+        for kind in network.kind_counts
+        for name in dropped_names(network, kind, modules)
+    }
+    if kernels.keeps_second_products and not modules:
+        found.add(("every", "second product"))
+    if "core_attn" in MODULE_SETS[modules] and not kernels.is_flash:
+        found.add(("every", "scores"))
+    return frozenset(found)
+
+
+@lru_cache(maxsize=1_024)
 def _second_products(transformer: Transformer, kind: LayerKind, *, keeps_unread: bool) -> Kept:
     """Return what attention and every second matrix of a layer put out, of one sample.
 

@@ -526,6 +526,40 @@ def test_no_layout_that_fits_is_below_a_node_whose_states_have_no_room(
     assert smallest.may_need_less or not smallest._may_hold_states(fitting).any()
 
 
+SEVERAL_SETS = replace(
+    question({**MOE, "layers": 6, "experts": {**MOE["experts"], "shared_size": 256}}, devices=2, batch=4),
+    calibration=replace(question(MOE).calibration, program="megatron-core"),
+)
+
+
+@settings(max_examples=TIGHT, deadline=None)
+@example(problem=SEVERAL_SETS, which=200, opens_offload=False)
+@example(problem=replace(SEVERAL_SETS, fixed={"recompute": "selective"}), which=200, opens_offload=False)
+@given(problem=questions(), which=st.integers(0, 10**6), opens_offload=st.booleans())
+def test_a_set_of_modules_leaves_room_where_some_layout_with_it_fits_and_none_that_computes_nothing_again(
+    problem: Problem, which: int, opens_offload: bool
+) -> None:
+    cost = replace(costs_of(problem)[0], opens_offload=opens_offload)
+    points = every_point(Space.of(cost.even).grid())
+    if not len(points["tensor"]):
+        return
+    held = cost.memory(cost.layouts(points))["total"]
+    limit = float(np.unique(held)[which % len(np.unique(held))])
+    bounds = bounds_of(cost.even, memory_limit_bytes=limit)
+    assert isinstance(bounds, EvenBounds)
+    names = (*COARSE, "microbatch")
+    table, back = np.unique(np.array([points[name] for name in names]), axis=1, return_inverse=True)
+    codes = bounds._recomputations(dict(zip(names, table, strict=True)))[0]
+    fits = held <= limit
+    without = np.isin(np.arange(table.shape[1]), back[fits & (points["recompute"] == Recompute.NONE)])
+    for place, again in enumerate(bounds._again):
+        if again["recompute"] == Recompute.SELECTIVE:
+            own = np.all([points[name] == value for name, value in again.items()], axis=0)
+            some = np.isin(np.arange(table.shape[1]), back[fits & own])
+            assert (codes[some & ~without] >> place & 1 == 1).all()
+            assert opens_offload or (codes[~some] >> place & 1 == 0).all()
+
+
 @settings(max_examples=TIGHT, deadline=None)
 @given(problem=questions(), opens_offload=st.booleans())
 def test_the_layout_that_is_said_to_need_least_memory_does(problem: Problem, opens_offload: bool) -> None:

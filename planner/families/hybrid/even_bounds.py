@@ -42,6 +42,7 @@ from planner.families.hybrid.configuration import AWAY, COARSE, OVERLAPS
 from planner.families.hybrid.cost import GroupCost
 from planner.families.hybrid.layer_table import KnownNodes, LayerTable, LeastSeconds
 from planner.families.hybrid.space import Bound
+from planner.models.layer_memory import dropped_outputs
 from planner.models.layouts import (
     Bools,
     EvenCut,
@@ -491,11 +492,10 @@ class EvenBounds(Bounds):
             if not len(left):
                 return np.array([found.astype(np.float64), share])
             columns = {name: column[left] for name, column in few.items()}
-            # All at once: few nodes take as long as many. Where all of a stage's layers have room, that is known.
-            if some := [one for one in self._again if one not in none and (is_each or one not in full)]:
-                each, owner, place = self._with_each(columns, some)
-                bits = np.array([1 << self._again.index(one) for one in some], dtype=np.int64)
-                np.bitwise_or.at(found, left[owner], np.where(self._may_fit(each), bits[place], 0))
+            # Where all layers of a stage have room is known; a set that drops nothing leaves as much as no recomputation.
+            some = [one for one in self._again if one not in none and (is_each or one not in full)]
+            some = [one for one in some if one in full or self._dropped(one) or not none]
+            found[left] |= self._sets_with_room(columns, some, has_order=not is_each)
             if full:
                 if is_each:
                     has_room = found[left] > 0
@@ -506,6 +506,41 @@ class EvenBounds(Bounds):
 
         (codes, shares), back = self._rooms.of(nodes, worked_out)
         return np.asarray(codes.astype(np.int64)[back]), np.asarray(shares[back])
+
+    def _sets_with_room(self, nodes: Columns, some: Sequence[Mapping[str, int]], *, has_order: bool) -> Ints:
+        """Return which of what may be computed again leaves room, as bits in the order of :attr:`_again`.
+
+        Many at once: few nodes take as long as many. But ``has_order``: of sets of modules, those first that drop most.
+        A set that drops less keeps no less in any layer, so that a layout holds no less with it than weights, states
+        and activations with the other one, be the temporary bytes of this one more. Rules tell no such sets apart but
+        where activations may wait on the host.
+        """
+        found, beyond = np.zeros((2, len(nodes["tensor"])), dtype=np.int64)
+        places = [self._again.index(one) for one in some]
+        drops = {
+            place: self._dropped(one) if has_order else frozenset() for place, one in zip(places, some, strict=True)
+        }
+        wider = {one: sum(1 << other for other in places if drops[one] < drops[other]) for one in places}
+        inner = [one for one in places if wider[one]]
+        for asked in ([one for one in places if not wider[one]], inner):
+            columns, owner, index = self._with_each(nodes, [self._again[one] for one in asked])
+            place, outer = (np.array(one, dtype=np.int64)[index] for one in (asked, [wider[one] for one in asked]))
+            rows = np.flatnonzero(beyond[owner] & outer == 0)
+            columns, owner, bits = {name: one[rows] for name, one in columns.items()}, owner[rows], 1 << place[rows]
+            has_room = self._may_fit(columns)
+            np.bitwise_or.at(found, owner, np.where(has_room, bits, 0))
+            if not inner or asked is inner:
+                break
+            left = np.flatnonzero(~has_room)
+            held, columns = np.full(len(left), inf), {name: one[left] for name, one in columns.items()}
+            self._over_memory(columns, self._free_memory, held, lambda terms: terms["total"] - terms["temporary"])
+            is_over = (held > self._limit_bytes * _ROUNDING) & (held < inf)  # infinite: there is no such layout
+            np.bitwise_or.at(beyond, owner[left], np.where(is_over, bits[left], 0))
+        return found
+
+    def _dropped(self, again: Mapping[str, int]) -> frozenset[tuple[object, str]]:
+        """Return what layers do not keep with a set of modules; of whole layers nothing is told apart."""
+        return dropped_outputs(self.cost.transformer, again["recompute_modules"], self._group.kernels)
 
     def _least_share(self, nodes: Columns) -> Floats:
         """Return the least share of a stage's layers that must be computed again, where some may be.
