@@ -492,7 +492,7 @@ class EvenBounds(Bounds):
             if not len(left):
                 return np.array([found.astype(np.float64), share])
             columns = {name: column[left] for name, column in few.items()}
-            # Where all layers of a stage have room is known; a set that drops nothing leaves as much as no recomputation.
+            # Where all layers of a stage have room is known, and a set that drops nothing leaves none that was missing.
             some = [one for one in self._again if one not in none and (is_each or one not in full)]
             some = [one for one in some if one in full or self._dropped(one) or not none]
             found[left] |= self._sets_with_room(columns, some, has_order=not is_each)
