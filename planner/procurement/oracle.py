@@ -442,6 +442,11 @@ class Oracle:
         """Whether any fleet is known to train."""
         return any(trained.seconds < inf for trained, _ in self._known.values())
 
+    @property
+    def was_cut_off(self) -> bool:
+        """Whether a limit of time cut off the plan of any fleet, and it was not asked for again."""
+        return any(trained.late_s > 0 for trained, _ in self._known.values())
+
     def planned(self, fleet: Fleet, search: Search) -> Trained:
         """Plan the training on a fleet: a function of the fleet and the search's limits alone."""
         try:

@@ -372,7 +372,7 @@ def procure(
         _improved(fleets, best, inf, search)
     if best.point is None:
         _check_found(fleets, best, search, planned)
-    asked, trade_offs, what_if = Changed(fleets=fleets), None, tuple[WhatIf, ...]()
+    asked, trade_offs, what_if, are_ends_open = Changed(fleets=fleets), None, tuple[WhatIf, ...](), False
     while True:  # until nothing that was looked at for whatever is shown beside the answer is better than it
         assert best.market is not None and best.point is not None
         fleet = Fleet(offers=best.market.offers, counts=best.point.counts)
@@ -387,7 +387,7 @@ def procure(
             if _improved(fleets, best, choice.objective, search):
                 continue
         measured = _measured(fleets, choice, planned, search)
-        _search_near(fleets, choice, search)
+        are_ends_open |= _search_near(fleets, choice, search)
         if _improved(fleets, best, choice.objective, search) or _tied(fleets, best, choice, search):
             continue
         if has_what_if:  # last, when all is known that stands beside it in the answer
@@ -415,7 +415,12 @@ def procure(
         pareto=None if trade_offs is None else _pareto(fleets, others, *trade_offs),
         what_if=what_if,
         assumptions=(*procurement.assumptions, *assumptions_of(fleets)),
-        warnings=(*_busy(certificate, search, *begin_s), *measured.warnings, *warnings_of(fleets, choice)),
+        warnings=(
+            *_busy(certificate, search, *begin_s),
+            *_open_ends(fleets, by_deadline, are_ends_open),
+            *measured.warnings,
+            *warnings_of(fleets, choice),
+        ),
         not_modelled=_not_modelled(fleets),
         prices={
             "files": list(procurement.prices.files),
@@ -629,14 +634,15 @@ def _alternatives(fleets: Fleets, choice: Choice, search: Search, planned: Plann
     return tuple(others)
 
 
-def _search_near(fleets: Fleets, choice: Choice, search: Search) -> None:
+def _search_near(fleets: Fleets, choice: Choice, search: Search) -> bool:
     """Look for the cheapest fleets with other ends, of one training: a good half of the time, and twice as much.
 
-    Fleets of one type, over the budget, too. What is found is no part of the answer.
+    Fleets of one type, over the budget, too. What is found is no part of the answer. Return whether a limit of time
+    struck.
     """
     if fleets.procurement.is_monthly or not search.num_alternatives:
-        return
-    cost_usd, found = choice.cost_usd, None
+        return False
+    cost_usd, found, is_late = choice.cost_usd, None, False
     ends = ((SOONER, cost_usd * MUCH_DEARER), (LITTLE_SOONER, inf), (LATER, cost_usd * (1 - NEAR)))
     for factor, most in ends:
         if factor == LITTLE_SOONER and found is not None and isfinite(found.solution.objective):
@@ -647,6 +653,20 @@ def _search_near(fleets: Fleets, choice: Choice, search: Search) -> None:
         part, without = search.part(search.left_s * _SHARE_OF_NEAR), ("spent", "spending")
         find = partial(other.best, other.markets(1), part, without=without, most=most, most_calls=_MOST_CALLS)
         found = search.bounded(find, None)
+        is_late |= found is None or part.is_out_of_time
+    return is_late
+
+
+def _open_ends(fleets: Fleets, by_deadline: Sequence[object], is_late: bool) -> tuple[str, ...]:
+    """Return that fleets with other ends are the best so far, where a limit of time struck while they were looked for.
+
+    The answer may be proven all the same: of fleets that cannot be better a bound will do.
+    """
+    is_cut_off = is_late or any(oracle.was_cut_off for oracle in fleets.oracles)
+    if not by_deadline or not is_cut_off:
+        return ()
+    told = "of fleets that end sooner or later the cheapest so far are told, since a limit of time struck"
+    return (f"{told}: with more time (--time-limit) there may be cheaper ones",)
 
 
 def _with_looked_at(

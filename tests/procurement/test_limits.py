@@ -1,6 +1,7 @@
 """Limits of a purchase: what does not end with its time is broken off, and claims nothing."""
 
 import time
+from dataclasses import replace
 from datetime import date
 from pathlib import Path
 from typing import Any
@@ -10,10 +11,13 @@ import pytest
 from purchases import Machine, MadeUpTimes, row
 
 from planner.errors import NoAnswerError
+from planner.procurement.fleet import Fleet
+from planner.procurement.oracle import Oracle, Trained
 from planner.procurement.procure import procure
 from planner.procurement.question import load_procurement
 from planner.procurement.search import Fleets
 from planner.search import Search
+from planner.solution import Status
 
 QUESTION: dict[str, Any] = {
     "dnn": {"zoo": "resnet50", "global_batch": 64, "dataset_samples": 1000, "epochs": 1},
@@ -41,6 +45,47 @@ def test_an_answer_without_proof_says_that_other_programs_had_the_processor(
     monkeypatch.setattr(time, "process_time", lambda: share * search.clock())
     found = purchases.answered(procurement, search=search)
     assert any("of a processor in" in line for line in found.warnings) is is_told
+
+
+@pytest.mark.parametrize("late_s", [0.0, 1.0])
+def test_a_proven_answer_says_that_other_ends_are_the_best_so_far_where_a_limit_cut_off_plans(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, late_s: float
+) -> None:
+    made = MadeUpTimes(machines={"t4": Machine(1.0)}, work=50_000, serial_s=1234)
+    purchases.stub(monkeypatch, made, lambda offer: 1 / made.work)
+    plain = Oracle._planned
+
+    def planned(self: Oracle, fleet: Fleet, search: Search, enough_s: float) -> Trained:
+        found = plain(self, fleet, search, enough_s)
+        return found if fleet.counts == (1,) else replace(found, late_s=late_s)
+
+    monkeypatch.setattr(Oracle, "_planned", planned)
+    procurement = purchases.loaded(purchases.asked(tmp_path / "list.csv", [row("small", most=4)], objective="cost"))
+    found = purchases.answered(procurement, search=Search(num_alternatives=1))
+    assert found.certificate.status is Status.OPTIMAL
+    assert found.choice.fleet.counts == (1,)
+    assert len(found.by_deadline) > 1
+    assert any("sooner or later" in line for line in found.warnings) is (late_s > 0)
+
+
+def test_other_ends_that_there_was_no_time_to_look_for_are_the_best_so_far(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made, now = MadeUpTimes(machines={"t4": Machine(1.0)}, work=50_000, serial_s=1234), [0.0]
+    purchases.stub(monkeypatch, made, lambda offer: 1 / made.work)
+    plain = Fleets.best
+
+    def slow(self: Fleets, markets: Any, search: Search, **options: Any) -> Any:
+        now[0] += 9.0 if "without" in options else 0.0
+        return plain(self, markets, search, **options)
+
+    monkeypatch.setattr(Fleets, "best", slow)
+    procurement = purchases.loaded(purchases.asked(tmp_path / "list.csv", [row("small", most=4)], objective="cost"))
+    for time_limit_s, is_told in ((20.0, True), (1_000.0, False)):
+        search = Search(num_alternatives=1, time_limit_s=time_limit_s, clock=lambda: now[0])
+        found = purchases.answered(procurement, search=search)
+        assert any("sooner or later" in line for line in found.warnings) is is_told
+    assert len(found.by_deadline) > 1
 
 
 @pytest.mark.parametrize(
