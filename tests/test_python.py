@@ -379,7 +379,7 @@ def test_rows_are_a_table_of_pandas_where_it_is_and_a_sentence_where_it_is_not(m
         (lambda: planner.check(QUESTION, None), "not NoneType"),  # type: ignore[arg-type]
         (lambda: planner.compare({}, {}), "no schema"),
         (lambda: planner.export(3, "ddp"), "not int"),  # type: ignore[arg-type]
-        (lambda: planner.timeline(QUESTION, "none", None), "'none' is no family"),  # type: ignore[arg-type]
+        (lambda: planner.timeline(QUESTION, "none", None), "'none' is no family"),
     ],
 )
 def test_a_wrong_argument_is_told_in_a_sentence(asked: Callable[[], object], words: str) -> None:
