@@ -671,9 +671,16 @@ class _Cuts:
         return _Begun(self, at[kept[order]], cuts[:, of_cut[kept[order]]], about_s[order])
 
     def has_room(self, at: int, layers: Ints) -> bool:
-        """Return whether a cut of one layout fits."""
-        held = self.cost.memory(self.layouts.of(slice(at, at + 1)), layers.tolist())["total"][0]
-        return bool(held <= self.cost.memory_limit_bytes)
+        """Return whether a cut of one layout fits; it is asked of some again and again."""
+        if (known := self._rooms.get((at, layers.tobytes()))) is None:
+            held = self.cost.memory(self.layouts.of(slice(at, at + 1)), layers.tolist())["total"][0]
+            known = self._rooms[at, layers.tobytes()] = bool(held <= self.cost.memory_limit_bytes)
+        return known
+
+    @cached_property
+    def _rooms(self) -> dict[tuple[int, bytes], bool]:
+        """By layout and cut, what is known of :meth:`has_room`."""
+        return {}
 
     def hopeful(self, at: int, layers: Ints) -> Ints:
         """Return the cuts of one layout with one layer moved that may take least, a few; shape (K, n).

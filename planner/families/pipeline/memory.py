@@ -397,6 +397,8 @@ def least_memory(domain: Domain, search: Search) -> LeastMemory | None:
     """
     best, is_proven, least = np.inf, True, _even_share(domain)
     for number in reversed(domain.numbers_of_microbatches):
+        if search.is_late:
+            break
         if _least_share(domain, number, best) * (1 - _CLOSE) > best:
             continue
         low, high, is_next, is_low_proven = _lowest_scale(domain, number, least) * (1 - _CLOSE), best, True, True
