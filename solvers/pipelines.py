@@ -188,15 +188,16 @@ class _Waiting:
 
     def pop(self, until: float, most: float, size: Callable[[Integers, Integers], Integers]) -> _Nodes:
         """Take off the first node, and those that follow up to a bound while all but the last are within a size."""
-        near = [part.at(slice(np.searchsorted(part.bounds, until, side="right"))) for part in self._parts]
+        near = [int(part.bounds.searchsorted(until, side="right")) for part in self._parts]
         bounds, source, firsts = (
-            np.concatenate([getattr(part, name) for part in near]) for name in ("bounds", "source", "firsts")
+            np.concatenate([getattr(part, name)[:n] for part, n in zip(self._parts, near, strict=True)])
+            for name in ("bounds", "source", "firsts")
         )
         order = np.argsort(bounds, kind="stable")
         taken = order[: 1 + np.searchsorted(np.cumsum(size(source[order], firsts[order])), most, side="right")]
-        of_part = np.repeat(np.arange(len(near)), [len(part) for part in near])[taken]
+        of_part = np.repeat(np.arange(len(near)), near)[taken]
         counts = np.bincount(of_part, minlength=len(near)).tolist()
-        nodes = _Nodes.joined([part.at(slice(n)) for part, n in zip(near, counts, strict=True) if n])
+        nodes = _Nodes.joined([part.at(slice(n)) for part, n in zip(self._parts, counts, strict=True) if n])
         rest = (part.at(slice(n, None)) if n else part for part, n in zip(self._parts, counts, strict=True))
         self._parts, self._bounds = [part for part in rest if len(part)], None
         return nodes.at(np.argsort(nodes.bounds, kind="stable"))
