@@ -82,7 +82,10 @@ class DeletionFilter:
     problem: Problem
     members: Sequence[Relaxable]
     asked: Oracle
-    _known: dict[frozenset[int], bool | None] = field(default_factory=dict)
+    _known: dict[frozenset[int], bool | None] = field(init=False)
+
+    def __post_init__(self) -> None:
+        self._known = {self.everything: False}
 
     @property
     def everything(self) -> frozenset[int]:

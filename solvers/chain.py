@@ -61,7 +61,7 @@ from planner.solution import Solution, Status
 
 Integers = NDArray[np.int64]
 Path = tuple[int, ...]
-Needs = Callable[[int, Integers], Integers]
+Needs = Callable[[int, Integers, int], Integers]
 
 NONE = 2**40  # devices of a stage that fits on no number of them
 
@@ -114,15 +114,24 @@ def balanced_cuts_of(totals: Sequence[Floats]) -> tuple[int, ...]:
     Bisection over the longest run's seconds T: runs are filled one after another. With equal seconds that tells whether
     T suffices, and of the runs that are no longer than the least T the first are the longest. With different ones a run
     may be left with a layer that suits it ill, as none may be empty. A trial that fails rules out all T up to where a
-    run would take a layer more, and one that succeeds all above its longest run: a few trials of O(n log L) do.
+    run would take a layer more, and one that succeeds all above its longest run: a few trials of O(n log L) do. With
+    equal seconds T is no less than the mean, nor than the longest layer, and a run that ends below both together, for
+    want of the next layer, is longer than the mean: that T suffices, but for rounding, and is tried first.
 
     >>> balanced_cuts_of([np.array([0.0, 1, 2, 3, 4]), np.array([0.0, 3, 6, 9, 12])])
     (2, 3)
     """
-    lists = {id(total): total.tolist() for total in totals}  # of runs that share their seconds, once
+    shared = {id(total): total for total in totals}
+    lists = {name: total.tolist() for name, total in shared.items()}  # of runs that share their seconds, once
     rows = [lists[id(total)] for total in totals]
-    low, high = 0.0, max(row[-1] for row in rows)
-    best, high = _filled(rows, high)
+    low, first_tried = 0.0, [max(row[-1] for row in rows)]
+    if len(lists) == 1:
+        mean, longest = first_tried[0] / len(rows), float(np.diff(totals[0]).max())
+        low, first_tried = max(mean, longest) * (1 - _CUTS_ROUNDING), [mean + longest, *first_tried]
+    for most_s in first_tried:
+        best, high = _filled(rows, most_s)
+        if best is not None:
+            break
     assert best is not None, f"{len(totals[0]) - 1} layers do not make {len(totals)} runs"
     for _ in range(_MOST_TRIALS):
         if high - low <= _CLOSE * high:
@@ -428,14 +437,15 @@ class FewestDevices:
     num_layers, num_devices
         L, and the devices by type.
     needs
-        Given k and first layers, ``r_t(k, i, j)`` by type, first layer and ``j - i`` from 0 to less than
-        ``most_layers``, ``NONE`` where no number will do; ends behind the last layer are ignored.
+        Given k, first layers that follow one another and a number of layers, ``r_t(k, i, j)`` by type, first layer and
+        ``j - i`` from 0 to less than that number, ``NONE`` where none will do; ends behind the last layer are ignored.
     search
         Filling a table ends with it.
     ahead
-        By layer, devices of the first type that the layers before it need at least: ways that leave too few are none.
+        Given k, by layer, devices of the first type that the layers before it need at least, where k stages hold it and
+        those behind: ways that leave too few are none.
     most_layers
-        Of a stage; by default all of them.
+        Given k, by layer, how many a stage may hold from it on; by default all of them.
 
     Attributes
     ----------
@@ -449,12 +459,13 @@ class FewestDevices:
         num_devices: Sequence[int],
         needs: Needs,
         search: Search | None = None,
-        ahead: Integers | None = None,
-        most_layers: int | None = None,
+        ahead: Callable[[int], Integers] | None = None,
+        most_layers: Callable[[int], Integers] | None = None,
     ) -> None:
         self.num_layers, self.num_devices, self.needs = num_layers, tuple(num_devices), needs
-        self._most_layers = num_layers if most_layers is None else most_layers
-        self._ahead = np.zeros(num_layers, dtype=np.int64) if ahead is None else ahead
+        nothing, rest = np.zeros(num_layers, dtype=np.int64), num_layers - np.arange(num_layers)
+        self._ahead = (lambda _: nothing) if ahead is None else ahead
+        self._most_layers = (lambda _: rest) if most_layers is None else most_layers
         self.is_stopped = False
         self._search = search
         self._grid = [number + 1 for number in num_devices[1:]]
@@ -472,32 +483,48 @@ class FewestDevices:
         self.is_stopped = (len(self._tables) + 1) * self._tables[0].size > _MOST_NUMBERS
         if self.is_stopped:
             return False
-        table = np.full_like(self._tables[-1], NONE)
-        step = max(1, _MOST_AT_ONCE // (self._most_layers * table.shape[1]))
-        for low in range(max(0, self.num_layers - len(self._tables) * self._most_layers), self.num_layers, step):
+        k, table = len(self._tables), np.full_like(self._tables[-1], NONE)
+        most, most_layers = self.num_devices[0] - self._ahead(k), self._most_layers(k)
+        firsts, width = self._firsts(most, most_layers)
+        step = max(1, _MOST_AT_ONCE // (width * table.shape[1]))
+        for low in range(0, len(firsts), step):
             if self._search is not None and self._search.is_over:
                 self.is_stopped = True
                 return False
-            firsts = np.arange(low, min(low + step, self.num_layers))
-            for axis, needed in enumerate(self.needs(len(self._tables), firsts)):
-                fewest = self._through(len(self._tables), firsts, axis, needed).min(axis=1)
-                table[firsts] = np.minimum(table[firsts], fewest)
+            some = firsts[low : low + step]
+            for axis, needed in enumerate(self.needs(k, some, width)):
+                fewest = self._through(k, some, axis, needed).min(axis=1)
+                table[some] = np.minimum(table[some], np.where(fewest <= most[some, None], fewest, NONE))
         self._tables.append(table)
         return bool((table < NONE).any())
 
+    def _firsts(self, most: Integers, most_layers: Integers) -> tuple[Integers, int]:
+        """Return layers in a row, with all from which one stage more may lead to the end, and how many it has.
+
+        By layer, there are ``most`` devices from it on, of which each stage has one; and a stage has ``most_layers``.
+        """
+        ends = np.flatnonzero((self._tables[-1] < NONE).any(axis=1))
+        if not len(ends):
+            return ends, 1
+        least = len(self._tables) if len(self.num_devices) == 1 else 0
+        layers = np.arange(ends[-1])
+        found = np.flatnonzero((most[: ends[-1]] >= least) & (layers + most_layers[: ends[-1]] >= ends[0]))
+        if not len(found):
+            return found, 1
+        width = np.minimum(most_layers[found], ends[-1] - found).max()
+        return layers[found[0] : found[-1] + 1], int(width)
+
     def _through(self, k: int, firsts: Integers, axis: int, needed: Integers) -> Integers:
         """Return the fewest by first layer, layers of the stage and budget, with a first stage of one type."""
-        needed, most = needed[:, :, None], self._most_layers
+        most, needed = needed.shape[1], needed[:, :, None]
         after, end = self._tables[k - 1], int(firsts[-1]) + 1 + most
-        after = np.concatenate((after, np.full((max(0, end - len(after)), after.shape[1]), NONE)))
-        behind = sliding_window_view(after, most, axis=0)[firsts + 1].swapaxes(1, 2)
+        after = np.concatenate((after[firsts[0] + 1 : end], np.full((max(0, end - len(after)), after.shape[1]), NONE)))
+        behind = sliding_window_view(after, most, axis=0).swapaxes(1, 2)
         if axis:
             left = self._budgets[axis - 1] - needed
             at = np.arange(behind.shape[2]) - np.where(left < 0, 0, needed) * self._strides[axis - 1]
-            found = np.where(left < 0, NONE, np.take_along_axis(behind, at, axis=2))
-        else:
-            found = needed + behind
-        return np.where(found <= self.num_devices[0] - self._ahead[firsts, None, None], found, NONE)
+            return np.where(left < 0, NONE, np.take_along_axis(behind, at, axis=2))
+        return np.asarray(needed + behind)
 
     def fewest(self, num_stages: int) -> Integers:
         """Return ways to have so many stages fit, a row each: numbers of devices by type, none of which can be less.
@@ -527,7 +554,7 @@ class FewestDevices:
         first, found = 0, []
         for k in range(num_stages, 0, -1):
             firsts, target = np.array([first]), self._tables[k][first, budget]
-            needs = self.needs(k, firsts)
+            needs = self.needs(k, firsts, int(self._most_layers(k)[first]))
             for axis, by_end in enumerate(needs):
                 ends = np.flatnonzero(self._through(k, firsts, axis, by_end)[0, :, budget] == target)
                 if len(ends):

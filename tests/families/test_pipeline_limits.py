@@ -199,9 +199,9 @@ def test_all_runs_of_a_long_line_are_not_listed() -> None:
 def test_filling_a_table_of_devices_ends_with_the_search() -> None:
     asked: list[int] = []
 
-    def needs(k: int, firsts: Any) -> Any:
+    def needs(k: int, firsts: Any, width: int) -> Any:
         asked.append(len(firsts))
-        return np.ones((1, len(firsts), 4_000), dtype=np.int64)
+        return np.ones((1, len(firsts), width), dtype=np.int64)
 
     clock = Readings(3)
     fewest = FewestDevices(4_000, [64], needs, clock.search)

@@ -22,6 +22,7 @@ from planner.families.pipeline.memory import (
     Fitting,
     _least_share,
     _lowest_scale,
+    _Splits,
     dealt_shares,
     fitting,
     least_memory,
@@ -104,6 +105,11 @@ def test_what_is_said_to_fit_fits_and_the_least_memory_is_that_of_every_pipeline
     for share, shape in every:  # numbers of micro-batches are passed over by what each needs at least
         if shape.schedule != "interleaved":
             assert _least_share(domain, shape.num_microbatches, share) <= share * (1 + 1e-9)
+            splits, before = _Splits(domain.with_memory(share * (1 + 1e-9)), shape.num_microbatches, Search()), 0
+            for k, stage in zip(range(len(shape.stages), 0, -1), shape.stages, strict=True):
+                assert splits._ahead(k)[stage.first] <= before
+                assert splits._most_layers(k)[stage.first] > stage.last - stage.first
+                before += stage.replicas
     if needed is not None:
         assert needed.scale >= least * (1 - 1e-5)
         assert not needed.is_proven or needed.scale == pytest.approx(least, rel=1e-5)

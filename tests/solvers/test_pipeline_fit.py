@@ -21,17 +21,31 @@ def questions(draw: st.DrawFn) -> tuple[tuple[int, ...], np.ndarray]:
     return num_devices, np.where(needed > 3, NONE, needed)
 
 
-def fewest_of(num_devices: tuple[int, ...], needed: np.ndarray) -> FewestDevices:
+def fewest_of(num_devices: tuple[int, ...], needed: np.ndarray, has_ahead: bool = True) -> FewestDevices:
     layers = needed.shape[-1]
-    held = np.argwhere((needed < NONE).any(axis=(0, 1)))
-    most = max([1, *(int(last - first) + 1 for first, last in held if last >= first)])
 
-    def needs(k: int, firsts: np.ndarray) -> np.ndarray:
-        lasts = np.minimum(firsts[:, None] + np.arange(most), layers - 1)
+    def needs(k: int, firsts: np.ndarray, width: int) -> np.ndarray:
+        lasts = np.minimum(firsts[:, None] + np.arange(width), layers - 1)
         found: np.ndarray = needed[k][:, firsts[:, None], lasts]
         return found
 
-    return FewestDevices(layers, num_devices, needs, most_layers=most)
+    def most_layers(k: int) -> np.ndarray:
+        ends = [np.flatnonzero((needed[k, :, first] < NONE).any(axis=0)) for first in range(layers)]
+        return np.array([max([1, *(end - first + 1)]) for first, end in enumerate(ends)])
+
+    def before(layer: int, k: int) -> int:
+        """The fewest devices of the first type that hold the layers before one, with k stages behind them."""
+        if layer == 0 or k == layers:
+            return 0 if layer == 0 else NONE
+        each = np.where(
+            needed[k + 1, 1:, :, layer - 1].min(axis=0, initial=NONE) < NONE, 0, needed[k + 1, 0, :, layer - 1]
+        )
+        return min(NONE, *(before(first, k + 1) + int(each[first]) for first in range(layer)))
+
+    def ahead(k: int) -> np.ndarray:
+        return np.array([before(layer, k) for layer in range(layers)])
+
+    return FewestDevices(layers, num_devices, needs, ahead=ahead if has_ahead else None, most_layers=most_layers)
 
 
 def fits(stages: Any, needed: np.ndarray) -> bool:
@@ -40,10 +54,12 @@ def fits(stages: Any, needed: np.ndarray) -> bool:
 
 
 @settings(max_examples=200)
-@given(questions())
-def test_the_fewest_devices_agree_with_every_pipeline_tried(question: tuple[tuple[int, ...], np.ndarray]) -> None:
+@given(questions(), st.booleans())
+def test_the_fewest_devices_agree_with_every_pipeline_tried(
+    question: tuple[tuple[int, ...], np.ndarray], has_ahead: bool
+) -> None:
     num_devices, needed = question
-    tables = fewest_of(num_devices, needed)
+    tables = fewest_of(num_devices, needed, has_ahead)
     truth: dict[int, set[tuple[int, ...]]] = {}
     for stages in all_pipelines(needed.shape[-1], num_devices):
         if fits(stages, needed):
@@ -64,11 +80,13 @@ def test_the_fewest_devices_agree_with_every_pipeline_tried(question: tuple[tupl
 @given(questions())
 def test_the_stages_given_back_use_no_more_than_their_row_and_fit(question: tuple[tuple[int, ...], np.ndarray]) -> None:
     num_devices, needed = question
-    tables = fewest_of(num_devices, needed)
+    tables, others = fewest_of(num_devices, needed), fewest_of(num_devices, needed, has_ahead=False)
     for n in range(1, needed.shape[-1] + 1):
-        tables.add()
+        assert tables.add() <= others.add()
+        assert tables.fewest(n).tolist() == others.fewest(n).tolist()
         for row in tables.fewest(n).tolist():
             stages = tables.stages(n, row)
+            assert stages == others.stages(n, row)
             assert len(stages) == n and fits(stages, needed)
             assert [one[0] for one in stages] == [0, *(one[1] + 1 for one in stages[:-1])]
             assert stages[-1][1] == needed.shape[-1] - 1

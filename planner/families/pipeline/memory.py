@@ -158,6 +158,7 @@ class _Splits:
     ) -> None:
         self.domain, self.number, self._fewest = domain, number, fewest or number
         self._least = None if least is None else least[0]
+        self._ahead_in_time = None if least is None else least[1]
         self._known_layers, self._known = (0, 0), list[Floats]()  # first ones, and what is known of them
         self.size = -(-domain.batch // number)
         self.is_plain = bool({"1f1b", "gpipe"} & set(domain.schedules))
@@ -170,10 +171,11 @@ class _Splits:
             budgets > _MOST_BUDGETS or budgets * domain.num_layers > _MOST_BUDGETS_BY_LAYER
         )
         counts = [sum(counts)] if self.is_pooled else counts
-        self._most_layers = self._most_layers_that_fit()
-        self.fewest = FewestDevices(
-            domain.num_layers, counts, self._needs, search, least and least[1], most_layers=self._most_layers
-        )
+        self._held_bytes = _by_layer(domain)
+        limits = [domain.cost.costs.machines[group].memory_limit_bytes for group in self.groups]
+        self._room_bytes = max(limits) * domain.memory_scale * (1 + 1e-12) - domain.cost.costs.reserve_bytes
+        self._width = int(self._most_layers(1).max())  # of which the last stage has most, as fewest are in flight
+        self.fewest = FewestDevices(domain.num_layers, counts, self._needs, search, self._ahead, self._most_layers)
 
     @property
     def is_exact(self) -> bool:
@@ -214,7 +216,7 @@ class _Splits:
         """Return the group of a stage: where they are pooled, the one that needs fewest devices."""
         if not self.is_pooled:
             return self.groups[axis]
-        return self.groups[int(self._needs_by_group(k, np.array([first]))[:, 0, last - first].argmin())]
+        return self.groups[int(self._needs_by_group(k, np.array([first]), last - first + 1)[:, 0, -1].argmin())]
 
     def _grown(self, stages: Sequence[Stage]) -> list[Stage] | None:
         """Return the stages with as many replicas as the limits and pins ask for; None where they cannot have them."""
@@ -243,61 +245,75 @@ class _Splits:
         """Return the replicas that a stage may have: each has a sample of every micro-batch."""
         return min(self.domain.num_devices[group], self.domain.batch // self._fewest)
 
-    def _most_layers_that_fit(self) -> int:
-        """Return a number of layers of which no longer run fits on any device, whatever its replicas; at least 1.
+    def _most_layers(self, k: int) -> Integers:
+        """Return numbers of layers, by the first one, at least 1: as the k-th stage from the end no longer run fits.
 
-        A stage holds the states of all its layers, and the activations of one sample for each micro-batch in flight,
-        of which the last stage has fewest; what is received and sent comes on top.
+        Whatever its device and replicas: a stage holds the states of all its layers, and the activations of one sample
+        for each micro-batch in flight; what is received and sent comes on top.
         """
-        domain, costs, layers = self.domain, self.domain.cost.costs, np.arange(self.domain.num_layers)
-        states, kept = _by_layer(domain)
-        held = states + int(self.schedule.in_flight(np.array(1))) * kept
-        free = max(costs.machines[group].memory_limit_bytes for group in self.groups) * domain.memory_scale
+        (states, kept), layers = self._held_bytes, np.arange(self.domain.num_layers)
+        held = states + int(self.schedule.in_flight(np.array(k))) * kept
         until = np.concatenate(([0.0], np.cumsum(np.maximum(held, 0.0))))
-        ends = np.searchsorted(until, until[:-1] + max(free - costs.reserve_bytes, 0.0) + _CLOSE * until[-1], "right")
-        return max(1, int((ends - 1 - layers).max()))
+        ends = np.searchsorted(until, until[:-1] + max(self._room_bytes, 0.0) + _CLOSE * until[-1], "right")
+        return np.asarray(np.maximum(1, ends - 1 - layers))
 
-    def _needs(self, k: int, firsts: Integers) -> Integers:
+    def _ahead(self, k: int) -> Integers:
+        """Return devices that the layers before each one need at least, where k stages are behind; 0 of several kinds.
+
+        With b samples in a micro-batch and n in flight, r devices of a stage hold ``r S + b n A`` or more of its states
+        and what it keeps of a sample, as each has ``b / r`` samples or more. In front of k stages n is that of the
+        ``k + 1``-th from the end, or more; sums are over layers, but for what comes in, which is left out.
+        """
+        found = np.zeros(self.domain.num_layers, dtype=np.int64)
+        if len(self.fewest.num_devices) == 1 and self._room_bytes > 0:
+            states, kept = self._held_bytes
+            held = states + self.size * int(self.schedule.in_flight(np.array(k + 1))) * kept
+            before = np.cumsum(held) - held
+            found = np.ceil(np.clip(before * (1 - _CLOSE) / self._room_bytes, 0, NONE)).astype(np.int64)
+        return found if self._ahead_in_time is None else np.maximum(found, self._ahead_in_time)
+
+    def _needs(self, k: int, firsts: Integers, width: int) -> Integers:
         """Return the devices that stages need, see :mod:`planner.solvers.chain`."""
-        found = self._needs_by_group(k, firsts)
+        found = self._needs_by_group(k, firsts, width)
         return found.min(axis=0, keepdims=True) if self.is_pooled else found
 
-    def _needs_by_group(self, k: int, firsts: Integers) -> Integers:
+    def _needs_by_group(self, k: int, firsts: Integers, width: int) -> Integers:
         """Return the devices by group, first layer and layers behind it; rounding errs on the side of fewer."""
-        in_flight_bytes, error_bytes, *free_bytes = self._bytes(firsts)
+        in_flight_bytes, error_bytes, *free_bytes = self._bytes(firsts, width)
         each = int(self.schedule.in_flight(np.array(k))) * in_flight_bytes + error_bytes
         rows = []
         for group, free in zip(self.groups, free_bytes, strict=True):
-            samples = np.divide(free, each, out=np.full(free.shape, float(self.size)), where=each > 0)
-            samples = np.floor(np.minimum(samples, self.size))
-            needed = np.ceil(self.size / np.maximum(samples, 1))
-            needed = (
-                needed if self._least is None else np.maximum(needed, self._least[firsts[:, None], self._lasts(firsts)])
-            )
-            is_out = (free < 0) | (samples < 1) | (needed > self._most(group))
-            rows.append(np.where(is_out, NONE, needed).astype(np.int64))
+            with np.errstate(divide="ignore", invalid="ignore"):
+                samples = np.fmin(free / each, self.size)  # all of them where nothing is kept
+                samples = np.floor(samples, out=samples)
+                needed = self.size / samples
+            needed = np.ceil(needed, out=needed)
+            if self._least is not None:
+                needed = np.maximum(needed, self._least[firsts[:, None], self._lasts(firsts, width)])
+            needed[(samples < 1) | (needed > self._most(group))] = NONE
+            rows.append(needed.astype(np.int64))
         return np.array(rows)
 
-    def _lasts(self, firsts: Integers) -> Integers:
+    def _lasts(self, firsts: Integers, width: int) -> Integers:
         """Return the last layers of stages by their first ones, and layers behind these."""
-        return np.asarray(np.minimum(firsts[:, None] + np.arange(self._most_layers), self.domain.num_layers - 1))
+        return np.asarray(np.minimum(firsts[:, None] + np.arange(width), self.domain.num_layers - 1))
 
-    def _bytes(self, firsts: Integers) -> list[Floats]:
+    def _bytes(self, firsts: Integers, width: int) -> list[Floats]:
         """Return what stages keep of a sample, errors, and by group what weights and states leave free.
 
         ``firsts``: layers that follow one another. Of short lines all are worked out, once.
         """
         low, high = int(firsts[0]), int(firsts[-1]) + 1
         if not self._known or not self._known_layers[0] <= low < high <= self._known_layers[1]:
-            is_short = self.domain.num_layers * self._most_layers <= _MOST_KNOWN
+            is_short = self.domain.num_layers * self._width <= _MOST_KNOWN
             self._known_layers = (0, self.domain.num_layers) if is_short else (low, high)
             layers, costs = np.arange(*self._known_layers), self.domain.cost.costs
-            memory = costs.memory(layers[:, None], self._lasts(layers), num_samples=1)
+            memory = costs.memory(layers[:, None], self._lasts(layers, self._width), num_samples=1)
             fixed = memory.weights_bytes + memory.gradients_bytes + memory.optimizer_bytes + costs.reserve_bytes
             limits = [costs.machines[group].memory_limit_bytes * self.domain.memory_scale for group in self.groups]
             free = [limit * (1 + 1e-12) - fixed for limit in limits]
-            self._known = [memory.in_flight_bytes, memory.error_bytes, *free]
-        return [rows[low - self._known_layers[0] : high - self._known_layers[0]] for rows in self._known]
+            self._known = [np.maximum(memory.in_flight_bytes, 0.0), memory.error_bytes, *free]
+        return [rows[low - self._known_layers[0] : high - self._known_layers[0], :width] for rows in self._known]
 
 
 def _interleaved(domain: Domain, search: Search, most: Callable[[], float]) -> Iterator[Shape]:
