@@ -491,6 +491,23 @@ def test_nothing_that_fits_tight_memory_is_missed(problem: Problem, which: int, 
     assert found.objective == pytest.approx(float(seconds.min()))
 
 
+@pytest.mark.parametrize("which", [0, 90, 170])
+def test_what_fits_only_with_all_layers_computed_again_is_found_where_activations_may_wait_on_the_host(
+    which: int,
+) -> None:
+    pins = {"tensor_parallel_size": 1, "context_parallel_size": 1}
+    asked: dict[str, Any] = {"constraints": {"exclude": {"recompute": ["selective"]}}, "fix": pins}
+    problem = question(TINY, machines=1, devices=2, host_link="25 GB/s", **asked)
+    cost = replace(costs_of(problem)[0], opens_offload=True)
+    layouts = cost.layouts(every_point(Space.of(cost.even).grid()))
+    held = cost.memory(layouts)["total"]
+    limit_bytes = float(np.unique(held)[which])
+    limits = replace(problem.limits, memory_per_device_bytes=limit_bytes)
+    cost = replace(costs_of(replace(problem, limits=limits))[0], opens_offload=True)
+    found = searched(cost.even, Search()).solution
+    assert found.objective == pytest.approx(float(cost.seconds(layouts)[held <= limit_bytes].min()))
+
+
 def test_states_are_the_same_whatever_is_computed_again_and_however_large_a_micro_batch_is() -> None:
     """What is temporary is none of them: it grows with the micro-batch, so that it would rule out what fits."""
     (cost,) = costs_of(question(MOE, machines=1, devices=2, batch=8))

@@ -12,7 +12,8 @@ from shuffled_pool import ShuffledPool
 
 import planner
 from planner.families.hybrid import grid_search
-from planner.families.hybrid.cost import HybridCost, costs_of
+from planner.families.hybrid import search as hybrid_search
+from planner.families.hybrid.cost import HybridCost, Placement, costs_of
 from planner.families.hybrid.found import Found, nothing
 from planner.plan import Plan
 from planner.search import Search
@@ -145,6 +146,24 @@ def test_what_idle_devices_are_for_is_looked_for_by_a_worker_and_told_as_alone(m
     monkeypatch.setattr(ShuffledPool, "submit", noted)
     assert answered(ShuffledPool(seed=1, num_workers=4), question) == found
     assert asked.count("_best_of_all") == 1
+
+
+@pytest.mark.parametrize("most", [1, 2_000])
+def test_what_a_worker_finds_of_all_devices_in_so_many_questions_is_told_of_its_placement_alone(
+    monkeypatch: pytest.MonkeyPatch, most: int
+) -> None:
+    monkeypatch.setattr(hybrid_search, "_MOST_QUESTIONS", most)
+    costs = costs_of(planner.load(QUESTION))
+    stages, replicas = (HybridCost(tuple(costs), kind) for kind in (Placement.STAGES, Placement.REPLICAS))
+    idle = hybrid_search._Idle(Search())
+    idle.use(ShuffledPool(seed=1))
+    few = grid_search.searched(hybrid_search._of_devices(stages, 2, 2), Search(), counts=False)
+    idle.begin(Found(cost=stages, answer=few))
+    whole, other = (hybrid_search._of_devices(one, 4, None) for one in (stages, replicas))
+    of_whole, of_other = (hybrid_search._proven(one, Search(questions_left=most)) for one in (whole, other))
+    assert idle.best_of(other, Search(questions_left=most)) == of_other
+    assert idle.best_of(whole, Search(time_limit_s=0.0)) == of_whole  # that was looked for elsewhere
+    assert (of_whole is None, of_other is None) == (most == 1, most == 1)
 
 
 def test_a_placement_of_which_a_part_was_lost_is_not_proven() -> None:

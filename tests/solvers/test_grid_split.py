@@ -16,7 +16,22 @@ from shuffled_pool import ShuffledPool
 from planner.cost import Floats
 from planner.search import Search
 from planner.solution import Status
-from planner.solvers.grid import Axis, Columns, Grid, GridAnswer, Level, Turn, Wanted, solve, solve_in_turn
+from planner.solvers.grid import (
+    Axis,
+    Columns,
+    Grid,
+    GridAnswer,
+    Level,
+    Turn,
+    Wanted,
+    _Best,
+    _Box,
+    _Part,
+    _Shares,
+    _Walk,
+    solve,
+    solve_in_turn,
+)
 from planner.worker_pool import Origin
 
 seeds = st.integers(0, 10_000)
@@ -265,6 +280,22 @@ class InterruptingPool(ShuffledPool):
         if self._polls < 0:
             self.search.interrupt()
         return super().poll(wait_s, wanted)  # type: ignore[arg-type]
+
+
+@given(st.lists(st.tuples(st.integers(0, 3), st.integers(0, 3), st.integers(0, 9)), min_size=1), st.integers(1, 5))
+def test_pieces_are_all_that_waits_each_in_the_order_of_bounds(nodes: list[tuple[int, int, int]], number: int) -> None:
+    """Else a walk ends at the first bound above the limit, though nodes behind it may hold the answer."""
+    levels = [Level(axes=(Axis(name=name, values=(0, 1, 2, 3)),)) for name in "ab"]
+    grid = Grid(levels=tuple(levels))
+    walk = _Walk(grid, lambda points: points["a"].astype(float), Search(), _Best(grid, ("a",), 1), 9)
+    shares = _Shares(names=("a",), number=1, most_at_once=9, expanded={}, memory_limit_bytes=None)
+    part, rows = _Part(walk=walk, shares=shares), np.array(sorted(nodes, key=lambda row: row[2]))
+    part.put(_Box(level=1, nodes={"a": rows[:, 0], "b": rows[:, 1]}, least=rows[:, 2].astype(float)))
+    pieces = part.pieces(number)
+    assert not part.waiting
+    assert all((np.diff(piece.least) >= 0).all() for piece in pieces)
+    found = [row for one in pieces for row in zip(*one.nodes.values(), one.least, strict=True)]
+    assert sorted(found) == sorted(nodes)
 
 
 def test_whoever_has_nothing_to_look_at_waits_for_what_comes_back() -> None:
