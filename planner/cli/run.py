@@ -51,12 +51,12 @@ def _run(arguments: Sequence[str], *, is_json: bool) -> int:
     import typer
 
     usage_error = _usage_error(typer.BadParameter)
-    if os.environ.get("_PLANNER_COMPLETE") == "source_zsh":
-        from planner.cli.completion import ZSH
-
-        print(ZSH)
-        return 0
     try:
+        if os.environ.get("_PLANNER_COMPLETE") == "source_zsh":
+            from planner.cli.completion import ZSH
+
+            print(ZSH, flush=True)
+            return 0
         app = program([one for one in arguments[:1] if one in _COMMANDS] or _COMMANDS)
         code = app(args=list(arguments), prog_name="planner", standalone_mode=False)
         sys.stdout.flush()

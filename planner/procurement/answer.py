@@ -542,16 +542,16 @@ def reasons_of(fleets: Fleets, choice: Choice) -> tuple[str, ...]:
             near = "binds" if value > limit * (1 - _CLOSE) else "holds"
             called = "month" if name == "time" and fleets.procurement.is_monthly else LIMITS[name][0]
             lines.append(f"the {called} {near}: {amount(value, name, per)} of {amount(limit, name, per)}")
-    return (*lines, *_too_dear_to_buy(fleets, choice))
+    return (*lines, *_too_dear_to_buy(fleets))
 
 
-def _too_dear_to_buy(fleets: Fleets, choice: Choice) -> Iterator[str]:
+def _too_dear_to_buy(fleets: Fleets) -> Iterator[str]:
     """Yield that no machine to buy is within the limits on money, where buying was asked for and none is.
 
     Every fleet that buys pays for at least one machine, so the cheapest one bounds them all.
     """
     bought = [offer for offer in fleets.procurement.offers if offer.is_bought]
-    if not bought or any(offer.is_bought for offer in choice.fleet.offers):
+    if not bought:
         return
     least = min(bought, key=lambda one: (one.purchase_usd, one.name))
     name = min(("spent", "capital"), key=lambda one: fleets.account.limits[one])

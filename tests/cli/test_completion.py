@@ -1,6 +1,8 @@
 """What shells are told of a line that is being typed: values, not flags alone, and only such as are taken."""
 
 import json
+import os
+import sys
 from pathlib import Path
 
 import pytest
@@ -57,6 +59,15 @@ def test_the_script_for_zsh_begins_as_compinit_asks(monkeypatch: MonkeyPatch, ca
     monkeypatch.setenv("_PLANNER_COMPLETE", "source_zsh")
     assert run([]) == 0
     assert capsys.readouterr().out.startswith("#compdef planner\n")
+
+
+def test_the_script_for_zsh_may_lose_its_reader(monkeypatch: MonkeyPatch) -> None:
+    reading, writing = os.pipe()
+    os.close(reading)
+    monkeypatch.setenv("_PLANNER_COMPLETE", "source_zsh")
+    with monkeypatch.context() as context:
+        context.setattr(sys, "stdout", open(writing, "w", encoding="utf-8"))  # noqa: SIM115  # run ends it
+        assert run([]) == 0
 
 
 def test_where_a_file_may_stand_the_shell_is_left_to_name_it(

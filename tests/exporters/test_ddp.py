@@ -127,7 +127,9 @@ def test_a_program_of_ones_own_keeps_its_words_and_none_is_run(tmp_path: Path) -
 def test_our_program_is_found_beside_the_script_whatever_the_folder_it_is_started_in(tmp_path: Path) -> None:
     (tmp_path / "launch").mkdir()
     script = "python planned_ddp.py --factory 'my nets:unet'"
-    written(tmp_path / "launch", planner.export(planned("one"), "ddp", script=script).files)
+    found = planner.export(planned("one"), "ddp", script=script)
+    assert not any("your program" in note for note in found.notes)
+    written(tmp_path / "launch", found.files)
     (line,) = run_shell(tmp_path, "launch/launch.sh", {"torchrun": TELLS})
     assert line.endswith(f"[{tmp_path}/launch/planned_ddp.py][--factory][my nets:unet]")
 

@@ -66,6 +66,17 @@ def test_an_optimiser_of_whole_matrices_keeps_none_of_frozen_layers(transformer:
     assert 0 < fewest < most < whole
 
 
+def test_the_largest_matrix_that_is_trained_stands_on_one_rank_whatever_is_frozen() -> None:
+    asked = {"transformer": GATED, "optimizer": "muon", "global_batch": 64}
+    cluster = {"machines": [{"count": 8, "device": "a100-sxm4-80gb", "devices": 8}]}
+    pins = {"num_devices": 64, "data_parallel_size": 64, "zero_stage": 1}
+    whole, part = (
+        planner.plan(question(asked, frozen, fix=pins, cluster=cluster)).prediction.memory_bytes["optimizer"]
+        for frozen in (None, 1)
+    )
+    assert part == whole > 0
+
+
 @settings(max_examples=40, deadline=None)
 @given(transformer=st.sampled_from([TINY, GATED, MOE]), frozen=st.sampled_from(FROZEN), layout=LAYOUTS)
 def test_frozen_parts_never_take_more_than_the_whole_network_and_a_second_count_agrees(

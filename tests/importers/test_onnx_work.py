@@ -240,6 +240,12 @@ def test_recurrent_layers_multiply_input_and_state_at_every_step(
     assert layer.kept_beside_bytes == 4 * steps * directions * hidden * (7 if gates > 1 else 1)
 
 
+def test_steps_of_a_recurrent_layer_are_those_of_its_layout(tmp_path: Path) -> None:
+    nodes = [node("LSTM", "x w r", hidden_size=4, layout=1)]
+    layer = layer_of(tmp_path, nodes, {"x": ["batch", 5, 3]}, {"w": [1, 16, 3], "r": [1, 16, 4]})
+    assert [one.num_kernels for one in layer.operators] == [5]
+
+
 def test_a_transposed_convolution_multiplies_each_place_of_its_input_by_all_filters(tmp_path: Path) -> None:
     nodes = [node("ConvTranspose", "x w", strides=[2, 2], group=2)]
     layer = layer_of(tmp_path, nodes, {"x": ["batch", 6, 5, 4]}, {"w": [6, 2, 2, 2]})

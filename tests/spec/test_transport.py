@@ -241,6 +241,9 @@ def test_between_racks_network_cards_bound_what_they_send_and_within_each_nothin
     cost, shares = cost_of_machines(problem, None), links_reached("tcp")
     within, between = (tier.unit_bytes_per_s * cost.constants.outside_efficiency for tier in cost.tiers[1:])
     assert within == pytest.approx(shares.scale_up_share * 4 * 900e9)
+    assert shares.scale_up_share == links_reached("rdma").network_share  # as any link that was fitted to
+    given = planner.load({**spec, "calibration": {"bandwidth_efficiency": 0.5}}).calibration.links
+    assert given.network_bytes_per_s(4 * 900e9, *problem.cluster.machine_groups) == pytest.approx(0.5 * 4 * 900e9)
     assert between / 18 == pytest.approx(4 * MOST_TCP_BYTES_PER_S)
     wider = planner.perturb.wider_network(problem, 2).calibration.links
     assert wider.network_bytes_per_s(2 * 4 * 900e9, *problem.cluster.machine_groups) == pytest.approx(2 * within)

@@ -223,7 +223,7 @@ def _product_of(view: View, kind: str, batch_size: int) -> tuple[Product, int, i
     """
     if view.node.op_type in _OF_MATRICES and kind == "attention":
         first, shape = view.input(), view.output()
-        if len(shape) < 3 or prod(shape[:-2]) % batch_size:
+        if len(shape) < 3:
             raise UnknownShapeError
         count, (rows, columns) = prod(shape[:-2]) // batch_size, shape[-2:]
         inner = first[-2] if view.node.integer("transA") else first[-1]
