@@ -66,7 +66,7 @@ def test_the_script_for_zsh_may_lose_its_reader(monkeypatch: MonkeyPatch) -> Non
     os.close(reading)
     monkeypatch.setenv("_PLANNER_COMPLETE", "source_zsh")
     with monkeypatch.context() as context:
-        context.setattr(sys, "stdout", open(writing, "w", encoding="utf-8"))  # noqa: SIM115  # run ends it
+        context.setattr(sys, "stdout", os.fdopen(writing, "w", encoding="utf-8"))
         assert run([]) == 0
 
 
