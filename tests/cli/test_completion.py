@@ -2,6 +2,7 @@
 
 import json
 import os
+import subprocess
 import sys
 from pathlib import Path
 
@@ -61,13 +62,14 @@ def test_the_script_for_zsh_begins_as_compinit_asks(monkeypatch: MonkeyPatch, ca
     assert capsys.readouterr().out.startswith("#compdef planner\n")
 
 
-def test_the_script_for_zsh_may_lose_its_reader(monkeypatch: MonkeyPatch) -> None:
+def test_the_script_for_zsh_may_lose_its_reader() -> None:
     reading, writing = os.pipe()
     os.close(reading)
-    monkeypatch.setenv("_PLANNER_COMPLETE", "source_zsh")
-    with monkeypatch.context() as context:
-        context.setattr(sys, "stdout", os.fdopen(writing, "w", encoding="utf-8"))
-        assert run([]) == 0
+    environment = {**os.environ, "_PLANNER_COMPLETE": "source_zsh"}
+    command = [sys.executable, "-m", "planner"]
+    found = subprocess.run(command, stdout=writing, stderr=subprocess.PIPE, env=environment, check=False, timeout=60)
+    os.close(writing)
+    assert (found.returncode, found.stderr) == (0, b"")
 
 
 def test_where_a_file_may_stand_the_shell_is_left_to_name_it(
