@@ -158,7 +158,7 @@ class _Splits:
     ) -> None:
         self.domain, self.number, self._fewest = domain, number, fewest or number
         self._least = None if least is None else least[0]
-        self._ahead_in_time = None if least is None else least[1]
+        self._ahead_in_time = None if least is None else least[1][: domain.num_layers]
         self._known_layers, self._known = (0, 0), list[Floats]()  # first ones, and what is known of them
         self.size = -(-domain.batch // number)
         self.is_plain = bool({"1f1b", "gpipe"} & set(domain.schedules))
