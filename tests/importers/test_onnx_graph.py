@@ -138,6 +138,13 @@ def test_one_known_part_is_read_where_it_lies_and_several_are_copied(tmp_path: P
     assert [(one.kind, one.is_in_place) for one in layers[1:]] == [("gather", False), ("slice", True)]
 
 
+def test_what_repeats_numbers_is_a_view_until_another_shape_copies_it(tmp_path: Path) -> None:
+    nodes = [node("Unsqueeze", "x at", "a"), node("Expand", "a wide", "b"), node("Reshape", "b flat", "c")]
+    stored = [integers("at", [2]), integers("wide", [1, 2, 4, 8]), integers("flat", [-1, 8, 8])]
+    layers = read(tmp_path, nodes, {"x": ["batch", 2, 8]}, stored).dnn.layers
+    assert [one.is_in_place for one in layers] == [False, True, True, False]
+
+
 def test_a_product_of_two_activations_is_attention(tmp_path: Path) -> None:
     nodes = [node("Transpose", "x", "t", perm=[0, 2, 1]), node("MatMul", "x t", "s"), node("Softmax", "s", "y")]
     found = read(tmp_path, nodes, {"x": ["batch", 7, 12]})

@@ -107,6 +107,7 @@ class _Layers:
         self._scope, self._batch_size = scope, batch_size
         self._names = UniqueNames()
         self._source: dict[str, str] = {}
+        self._expanded: set[str] = set()  # values that repeat numbers which stand once
         nodes = [node for node in graph.nodes if not scope.is_folded(node)]
         self._used = {name for node in nodes for name in node.reads} | set(graph.outputs)
         for name in inputs:
@@ -133,6 +134,9 @@ class _Layers:
         share, rest = divmod(work.multiply_adds, self._batch_size)
         kind = _kind_of(node, self._scope, shape)
         operators = self._operators(node, kind, share) if share and not rest else ()
+        is_copied = node.op_type == "Reshape" and node.inputs[0] in self._expanded
+        if node.op_type == "Expand":
+            self._expanded.update(node.outputs)
         layer = Layer(
             name=name,
             kind=kind,
@@ -141,7 +145,7 @@ class _Layers:
             num_multiply_adds=round(work.multiply_adds / self._batch_size) if rest else share,
             operators=operators,
             tensors=self._tensors(node, name, self._scope),
-            is_in_place=kind == "slice" or _is_in_place(node, self._scope),
+            is_in_place=not is_copied and (kind == "slice" or _is_in_place(node, self._scope)),
             window=_window_of(View(node, self._scope)),
             kept_beside_bytes=4 * _KEPT_OF_STATES.get(node.op_type, 0) * sum(one.written_elements for one in operators),
         )
