@@ -653,6 +653,7 @@ def _rounds_end_s(
 # -- any stages, many pipelines of one size at once --------------------------------------------------------------------
 
 _MOST_PLAYED = 256  # rounds
+_LONGEST_PERIOD = 16  # rounds that may add the same to all ends together; looked for behind every so many
 
 
 @frozen(kw_only=False, eq=False)
@@ -737,8 +738,10 @@ def played_s(
 
     Notes
     -----
-    Exact: once a round adds the same to all ends, so does every later one, and these are leapt over. Where no round of
-    the first ``most_rounds`` does, those left add what the last half of these did on average.
+    Exact: once a round adds the same to all ends, so does every later one, and these are leapt over: an end is a latest
+    one of those before plus seconds, so that ends which are all later by the same leave all behind them later by it.
+    So do as many rounds as the longest period or fewer that together add the same to all ends, again and again. Where
+    none of the first ``most_rounds`` do, those left add what the last half of these did on average.
     """
     p, m, v = num_devices, num_microbatches, len(forward_s) // num_devices
     apart_s = np.zeros_like(forward_s) if weights_s is None else weights_s
@@ -750,14 +753,23 @@ def played_s(
         one_round, drain = steady
         round_s = seconds[one_round.index]
         moving = np.r_[0:p, 3 * p : len(state)]
-        left, ends_s = (m - least) // _round_microbatches(p, schedule) + 1, [state[moving].max(axis=0)]
+        left, rounds = (m - least) // _round_microbatches(p, schedule) + 1, [state[moving]]
+        ends_s = [rounds[0].max(axis=0)]
         while left and len(ends_s) <= most_rounds:
             after = one_round.run(state, round_s)
-            added, left, state = (after - state)[moving], left - 1, after
-            ends_s.append(after[moving].max(axis=0))
-            if (np.ptp(added, axis=0) <= _ROUNDING * ends_s[-1]).all():
-                state[moving] += left * added.max(axis=0)
-                left = 0
+            left, state = left - 1, after
+            rounds.append(after[moving])
+            ends_s.append(rounds[-1].max(axis=0))
+            number = len(rounds) - 1
+            longest = min(_LONGEST_PERIOD, left) if number % _LONGEST_PERIOD == 0 else 1
+            for period in range(1, longest + 1):
+                added = rounds[-1] - rounds[-1 - period]
+                if (np.ptp(added, axis=0) <= _ROUNDING * ends_s[-1]).all():
+                    state[moving] += left // period * added.max(axis=0)
+                    for _ in range(left % period):
+                        state = one_round.run(state, round_s)
+                    left = 0
+                    break
         if left:
             half = len(ends_s) // 2
             state[moving] += left * (ends_s[-1] - ends_s[-1 - half]) / half

@@ -134,3 +134,17 @@ def test_many_pipelines_played_together_end_as_each_alone(
         )
         run = simulate(times, schedule=schedule, num_microbatches=m, chunks_per_device=chunks)
         assert found_s == pytest.approx(run.makespan_s)
+
+
+@pytest.mark.parametrize("turns", [60, 61, 62, 63, 400, 401])
+@pytest.mark.parametrize(
+    ("p", "forward_s"), [(3, [2, 1, 2, 1, 2, 1]), (4, [1, 2, 3, 2, 3, 3, 2, 3]), (4, [1, 1, 3, 2, 3, 2, 1, 2])]
+)
+def test_rounds_that_add_the_same_only_several_together_are_leapt_over(
+    p: int, forward_s: list[int], turns: int
+) -> None:
+    forward, sizes = np.array(forward_s, dtype=float), {"num_microbatches": p * turns, "schedule": "interleaved"}
+    found = played_s(forward[:, None], 2 * forward[:, None], **sizes, num_devices=p)  # type: ignore[arg-type]
+    times = PipelineTimes(forward_s=forward.tolist(), backward_s=(2 * forward).tolist())
+    run = simulate(times, **sizes, chunks_per_device=2)  # type: ignore[arg-type]
+    assert found == pytest.approx([run.makespan_s], rel=1e-9)
