@@ -40,6 +40,19 @@ def degrees_of(job: Job) -> dict[str, Any]:
     return found
 
 
+@pytest.mark.parametrize("is_probe", [False, True])
+def test_what_has_no_room_with_the_decisions_that_it_takes_is_refused_and_told_what_to_pin(is_probe: bool) -> None:
+    job = even_job(tensor=2, data=2, microbatch=4, sequence_parallel=True)
+    held = job.plan.prediction.memory_bytes["total"]
+    tight, roomy = (
+        replace(job, problem=replace(job.problem, limits=replace(job.problem.limits, memory_per_device_bytes=limit)))
+        for limit in (held, 1.5 * held)
+    )
+    assert deepspeed.export(replace(roomy, is_probe=is_probe)).files
+    with pytest.raises(InfeasibleError, match=r"a device holds 64 MiB too much\. Pin fix\.sequence_parallel: false"):
+        deepspeed.export(replace(tight, is_probe=is_probe))
+
+
 @settings(max_examples=40, suppress_health_check=[HealthCheck.filter_too_much, HealthCheck.too_slow])
 @given(drawn_jobs())
 def test_degrees_go_over_exactly_and_the_batch_is_a_product(job: Job) -> None:
