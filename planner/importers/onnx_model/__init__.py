@@ -134,7 +134,7 @@ class _Layers:
         share, rest = divmod(work.multiply_adds, self._batch_size)
         kind = _kind_of(node, self._scope, shape)
         operators = self._operators(node, kind, share) if share and not rest else ()
-        is_copied = node.op_type == "Reshape" and node.inputs[0] in self._expanded
+        is_copied = node.op_type == "Reshape" and not self._expanded.isdisjoint(node.inputs[:1])
         if node.op_type == "Expand":
             self._expanded.update(node.outputs)
         layer = Layer(
