@@ -610,8 +610,8 @@ class _Walk:
         if self.is_strict and self.best.number == 1 and level >= len(self.grid.levels) - _LAST_LEVELS:
             return most, min(_FIRST_STRICT, most)
         is_known = bool(self.best.rows) or (self.is_strict and level > 0)
-        if not is_known:
-            return most, min(_FIRST_NODES, most)
+        if not is_known:  # as many as were looked at in vain: few, so that an incumbent is found soon, or most of them
+            return most, min(max(_FIRST_NODES, number), most)
         if level + _LATE_DIVING >= len(self.grid.levels):  # a better answer soon spares the most
             return most, min(_FIRST_LATE, most)
         return most, min(_FIRST_KNOWN, most) if self.best.number > 1 else most

@@ -124,7 +124,7 @@ def plan(problem: Problem, search: Search) -> Plan:
         idle.begin(_best([*even, *more]))
 
     found += cuts_searched(costs, rest, known_s, look, idle.use)
-    found = _with_even_counted(_gone_on(found, search, count), search)
+    found = _gone_on(found, search, count)
     even = found[: len(costs)]
     rest = search.part(search.left_s, good_enough=search.good_enough / count, cutoff=search.cutoff / count)
     best_s = min(
@@ -150,7 +150,7 @@ def plan(problem: Problem, search: Search) -> Plan:
             raise NoAnswerError(TOO_SHORT)
         opened = [replace(one, opens_offload=one.may_offload) for one in costs]
         raise why_nothing_fits(opened, search)
-    return _plan_of(problem, search, found, best, bound_s, count, chunks_s, idle)
+    return _plan_of(problem, search, _with_even_counted(found, search), best, bound_s, count, chunks_s, idle)
 
 
 def _even_found(
@@ -667,9 +667,11 @@ def why_nothing_fits(costs: Sequence[GroupCost], search: Search) -> InfeasibleEr
 
     Where only asked whether anything fits, nothing else is tried.
     """
+    if search.good_enough == inf:
+        return InfeasibleError("No plan fits: no layout fits in the memory of a device, or none keeps all limits.")
     if all(Space.of(cost.even).grid().count() == 0 for cost in costs):
         return InfeasibleError(_no_layout(costs))
-    if search.good_enough == inf or search.is_brief:
+    if search.is_brief:
         return InfeasibleError("No plan fits: no layout fits in the memory of a device.")
     rows = [(*smallest_memory(cost, search), cost) for cost in costs]
     needed, chosen, cost = min(rows, key=lambda row: row[0] / row[2].memory_limit_bytes)
