@@ -69,6 +69,7 @@ from planner.frozen import frozen
 Integers = NDArray[np.int64]
 _Seconds = Floats | float
 
+_MOST_STAGES = 24_000  # of pipelines that are bounded at once, and
 _MOST_TURNED = 100_000  # numbers that are worked out at once: beyond the processor's cache it gets slower
 
 REST = 6  # rows of a rest: R, G, H, F, E, L
@@ -278,6 +279,22 @@ def through(
     sent
         cf and cb by boundary between them, (2, n - 1, ...).
     """
+    size = max(1, _MOST_STAGES // columns.shape[1])
+    if columns.ndim == 2 or columns.shape[2] <= size:
+        return _through(columns, held, sent, rest, schedule, is_open=is_open)
+    held, rest = np.broadcast_to(held, columns.shape[1:]), np.broadcast_to(rest, (REST, columns.shape[2]))
+    parts = (slice(low, low + size) for low in range(0, columns.shape[2], size))
+    bounds = [
+        _through(columns[..., one], held[:, one], sent[..., one], rest[:, one], schedule.part(one), is_open=is_open)
+        for one in parts
+    ]
+    return np.concatenate(bounds)
+
+
+def _through(
+    columns: Floats, held: Integers, sent: Floats, rest: Floats, schedule: Schedule | Schedules, *, is_open: bool
+) -> Floats:
+    """Return the same of few pipelines."""
     forward_s, backward_s, flush_s = columns
     out_s, back_s = sent
     both_s, onward_s = forward_s[:-1] + backward_s[:-1] + out_s + back_s, forward_s[:-1] + out_s

@@ -16,9 +16,9 @@ from planner.cost import Floats
 from planner.models.schedule import PipelineTimes, simulate
 from planner.search import Search
 from planner.solution import Solution, Status
-from planner.solvers import chain, pipelines
+from planner.solvers import chain, pipeline_bounds, pipelines
 from planner.solvers.chain import balanced_cuts, balanced_cuts_of
-from planner.solvers.pipeline_bounds import Integers, Schedule
+from planner.solvers.pipeline_bounds import Integers, Schedule, Schedules, through
 from planner.solvers.pipeline_tables import Choice, PipelineCosts, Stack, StageSeconds, Tables, TablesOfOne
 from planner.solvers.pipelines import BestFirst, Frontier, Stage
 from tests.referee.exhaustive import PipelineStages, all_groupings, all_pipelines, best_pipeline
@@ -437,6 +437,26 @@ def test_sources_that_are_searched_together_give_what_each_gives_alone(
         assert [bound for bound, _ in given_out] == sorted(bound for bound, _ in given_out)
         assert sorted(given_out) == sorted(wanted)
         assert together.bound >= cutoff
+
+
+@pytest.mark.parametrize("is_open", [False, True])
+@pytest.mark.parametrize("num_stages", [1, 3])
+def test_many_pipelines_are_bounded_in_parts_as_each_alone(num_stages: int, is_open: bool) -> None:
+    count, rng = 11, np.random.default_rng(num_stages)
+    columns, sent, rest = rng.random((3, num_stages, count)), rng.random((2, num_stages - 1, count)), rng.random((6, 1))
+    m = rng.integers(1, 9, count)
+    each = Schedules(num_microbatches=m, is_gpipe=False)
+    held = np.minimum(m, np.arange(num_stages, 0, -1)[:, None])
+    alone = [
+        through(columns[..., i], held[:, i], sent[..., i], rest[:, 0], Schedule(num_microbatches=int(m[i])), is_open=is_open)
+        for i in range(count)
+    ]  # fmt: skip
+    for most in (1, 10, 1_000):
+        with patch.object(pipeline_bounds, "_MOST_STAGES", most):
+            assert through(columns, held, sent, rest, each, is_open=is_open) == pytest.approx(np.array(alone))
+            equal = through(columns, held[:, :1], sent, rest, Schedule(num_microbatches=int(m[0])), is_open=is_open)
+            assert equal[0] == pytest.approx(float(alone[0]))
+            assert equal.shape == (count,)
 
 
 @settings(max_examples=60)
