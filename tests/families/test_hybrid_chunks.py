@@ -2,6 +2,7 @@
 
 from dataclasses import replace
 from itertools import combinations, product
+from math import inf
 from typing import Any
 
 import numpy as np
@@ -360,8 +361,8 @@ def test_layers_are_moved_in_every_order_of_ranks_whatever_is_best_where_layers_
 
 
 def test_single_layers_are_moved_where_cuts_to_begin_with_leave_something(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Layers of several kinds on 16 H100: chunks of as many of them do unequal work."""
-    asked = on_h100("nemotron-nano-12b-v2", 2)
+    """Layers of several kinds on 32 H100: chunks of as many of them do unequal work."""
+    asked = on_h100("nemotron-h-47b", 4)
     found = plan(load(asked), Search(has_reasons=False))
     monkeypatch.setattr(chunks, "_MOST_IN_ALL", 0)
     unmoved = plan(load(asked), Search(has_reasons=False))
@@ -467,3 +468,45 @@ def test_cuts_that_have_no_room_do_not_pass_over_those_that_have() -> None:
     fixes: tuple[dict[str, int], ...] = ({}, {"pipeline_parallel_size": 8})
     free, pinned = (plan(load({**asked, "fix": fix}), Search(has_reasons=False)) for fix in fixes)
     assert free.objective <= pinned.objective * (1 + 1e-9)
+
+
+@pytest.mark.parametrize(
+    ("network", "machine", "optimizer", "pins"),
+    [
+        # The even cut that needs least, with all computed again, lacks 16 MiB: nothing was said to fit.
+        (
+            {"layers": 10, "hidden": 256, "experts": {"count": 8, "top_k": 2, "size": 256}},
+            {"device": "a100-sxm4-80gb", "devices": 4},
+            "muon",
+            {"pipeline_parallel_size": 2, "tensor_parallel_size": 1},
+        ),
+        # The first device of a V has both ends of a large vocabulary: a layout ten times as slow was found.
+        (
+            {"mamba": OF_FOUR_KINDS["mamba"], "pattern": "M*-*M*", "layers": 6, "hidden": 2048, "vocabulary": 256_000},
+            {"device": "v100-sxm2-32gb", "devices": 6},
+            "adam",
+            {"pipeline_parallel_size": 3},
+        ),
+    ],
+)
+def test_memory_that_a_moved_cut_just_fits_is_enough_though_even_ones_need_more(
+    network: dict[str, Any], machine: dict[str, Any], optimizer: str, pins: dict[str, int]
+) -> None:
+    small = {"heads": 8, "vocabulary": 32_000, "sequence_length": 256, **network}
+    dtype = "fp16" if machine["devices"] == 6 else "bf16"
+    cluster = {"machines": [{"count": 1, "network": "10 Gbit/s", "latency": "5 us", **machine}]}
+    asked = {
+        "dnn": {"transformer": small, "global_batch": 1, "optimizer": optimizer, "dtype": dtype},
+        "cluster": cluster,
+        "objective": "iteration_time",
+        "families": ["hybrid"],
+        "calibration": {"program": "torchtitan"},
+        "fix": pins,
+    }
+    known = plan(load({**asked, "fix": {**pins, "chunks_per_device": 2}}), Search(has_reasons=False))
+    assert isinstance(known.configuration, HybridConfiguration) and known.configuration.stages
+    limit_bytes = int(known.prediction.memory_bytes["total"]) + 1
+    limited = {**asked, "constraints": {"memory_per_device": f"{limit_bytes} B"}}
+    found = plan(load(limited), Search(has_reasons=False))
+    assert found.objective <= known.objective * (1 + 1e-9)
+    assert plan(load(limited), Search(good_enough=inf)).objective < inf  # that anything fits is told, too

@@ -53,6 +53,7 @@ from planner.solvers.grid import Columns, Point, Wanted, solve
 OTHER_CHUNKS = "hybrid layouts with other cuts of the layers into chunks"
 _FEWEST = 2  # virtual stages of a device
 _MOST_NEAR = 6  # degrees near which layers are moved, beside known layouts,
+_SPARED = 1.25  # times what fits: layouts whose even cut needs up to so much are looked at, too,
 _MOST_STARTS = 12  # from so many cuts,
 _HOPE = 1.02  # times the quickest of these at the most,
 _MOST_MOVES = 16  # one after another
@@ -293,6 +294,7 @@ class ChunkBounds(EvenBounds):
         return _AnyLayersMemory(**{one.name: getattr(own, one.name) for one in fields(own)})
 
 
+@dataclass(frozen=True)
 class NearBounds(EvenBounds):
     """Even layouts with chunks as if layers had been moved until no device did more than need be.
 
@@ -301,8 +303,15 @@ class NearBounds(EvenBounds):
     where all chunks are equal: the last device works from the first chunks' forwards to their backwards, and those
     ahead of it do more forwards, ``2 (p - 1 - d)`` of them, while they wait for their first backward. So much of the
     waiting is spared by layers that go to devices further ahead. The ``T_d`` are those of layers of their mean that are
-    dealt out best. Layouts have room as they are.
+    dealt out best. Even layouts have room, or need up to ``spared`` times what there is: moved layers may do with less.
     """
+
+    spared: float = 1.0
+
+    @property
+    def _limit_bytes(self) -> float:
+        """What a device may hold of an even layout."""
+        return super()._limit_bytes * self.spared
 
     def _any_schedule_s(self, nodes: Columns, least: LeastSeconds, *, rounds_of: Ints | None = None) -> Floats:
         """Return these seconds of the virtual stages that are decided, or of the most that there may be."""
@@ -376,7 +385,7 @@ def chunks_improved(
 
     Near the best known layouts, and of the degrees whose layouts would be quickest if their layers were dealt out best
     (:class:`NearBounds`), with any number of chunks: of a few of the quickest cuts to begin with single layers are
-    moved while it helps. None where nothing is better than all known.
+    moved while it helps. So where no even layout fits, a cut may. None where nothing is better than all known.
 
     Parameters
     ----------
@@ -384,14 +393,13 @@ def chunks_improved(
         The even layouts of the group.
     others
         Seconds and layouts of stages without chunks on it. A brief search looks near the best of both alone; where
-        neither is within a strict cutoff, though some layout may fit, of any degrees.
+        there is neither, of any degrees.
     """
-    may_be = bool(found.rows) or (search.is_strict and found.answer.solution.bound < inf)
-    if search.is_over or search.good_enough == inf or not may_be:
+    if search.is_over or (search.good_enough == inf and (found.rows or others)):  # something fits
         return None
     known = [*found.rows[:1], *sorted(others, key=lambda row: row[0])[:1]]
     points = [_of_axes(found.cost, point) for _, point in known]
-    rows = [*points, *_near(found.cost, best_s, search, points)]
+    rows = [*points, *(row for spared in (1.0, _SPARED) for row in _near(found.cost, best_s, search, points, spared))]
     best: tuple[float, Point] | None = None
     least_s, asked, cells, seen = best_s * (1 - GAIN), 0, 0, set[tuple[int, ...]]()
     for start in _starts(found.cost.first, rows, least_s, search):
@@ -414,14 +422,14 @@ def _of_axes(placed: HybridCost, point: Point) -> Point:
     return {name: {**plain, **point}.get(name, 0) for name in Space.of(placed).axes}
 
 
-def _near(placed: HybridCost, best_s: float, search: Search, known: Sequence[Point]) -> list[Point]:
+def _near(placed: HybridCost, best_s: float, search: Search, known: Sequence[Point], spared: float) -> list[Point]:
     """Return even layouts of different degrees near which a quick one may be, the most hopeful first.
 
     To save memory they do no more than the known ones, if any, or nothing but shard the optimiser; in a brief search
     they have the degrees of these.
     """
     part = search.part(search.left_s, good_enough=-inf, cutoff=best_s, num_alternatives=0)
-    bounds = NearBounds(placed, part)
+    bounds = NearBounds(placed, part, spared=spared)
     axes = bounds.space.axes
     few = {"interleave": tuple(value for value in axes["interleave"].values if value > 1)}
     if not few["interleave"]:
@@ -466,7 +474,12 @@ class _Begun:
     layers: Ints
     about_s: Floats
 
-    @property
+    @cached_property
+    def has_even(self) -> bool:
+        """Whether any of the layouts fits where it is cut evenly; of others few cuts are looked at."""
+        return any(self.cuts.has_room(at, self.cuts.even) for at in np.unique(self.at).tolist())
+
+    @cached_property
     def fitting_s(self) -> float:
         """What the quickest of the first cuts that fits takes, about: none that fits is passed over for another one."""
         rows = zip(self.at[:_MOST_BEGUN].tolist(), self.layers.T, self.about_s.tolist(), strict=False)
@@ -478,6 +491,8 @@ class _Begun:
         for own in np.unique(self.at):
             rank[self.at == own] = np.arange(np.count_nonzero(self.at == own))
         rank[self.about_s >= known_s * _HOPE] = -1
+        if not self.has_even:
+            rank[rank >= _MOST_BEGUN] = -1
         for first in range(0, int(rank.max(initial=-1)) + 1, _MOST_BEGUN):
             few = np.flatnonzero((rank >= first) & (rank < first + _MOST_BEGUN))
             seconds = self.cuts.priced_s(self.at[few], self.layers[:, few])
@@ -499,7 +514,7 @@ def _starts(cost: GroupCost, points: Sequence[Point], best_s: float, search: Sea
     Of each point with all numbers of chunks and orders of ranks that there may be; none that is not hoped to be quicker
     than ``best_s``.
     """
-    bounds, rows = NearBounds(cost.even), dict[tuple[int, ...], Point]()
+    bounds, rows = NearBounds(cost.even, spared=_SPARED), dict[tuple[int, ...], Point]()
     for point in points:
         is_plain = point["schedule"] == Schedule.ONE_F_ONE_B
         chunks = bounds.space.axes["interleave"].values if is_plain else (point["interleave"],)
@@ -522,7 +537,7 @@ def _starts(cost: GroupCost, points: Sequence[Point], best_s: float, search: Sea
     for cuts in _Cuts.of(cost, [*hopeful.values()]):
         if search.is_over:
             break
-        if len((one := cuts.ranked(known_s)).about_s):
+        if (one := cuts.ranked(known_s)).fitting_s < inf or one.has_even:
             ranked.append(one)
             known_s = min(known_s, one.fitting_s)
     begun, known_s = list[_Start](), inf
