@@ -47,7 +47,8 @@ def test_the_fewest_machines_that_hold_a_network_are_named_and_no_memory_that_th
 
 
 def test_what_needs_least_memory_is_said_to_be_of_even_layouts_where_other_cuts_might_need_less() -> None:
-    pins = {"tensor_parallel_size": 1, "num_stages": 2, "num_devices": 2, "offload_optimizer": False}
+    pins = dict.fromkeys(("tensor_parallel_size", "chunks_per_device"), 1)
+    pins |= {"num_stages": 2, "num_devices": 2, "offload_optimizer": False}
     sizes = {**TINY, "vocabulary": 128_000, "positions": "rotary", "tied_embeddings": False}
     even = question(sizes, machines=1, devices=2, batch=8, fix=pins)
     least, _ = smallest_memory(costs_of(even)[0], Search())  # of which the head's stage needs most
