@@ -53,7 +53,8 @@ from planner.solvers.grid import Columns, Point, Wanted, solve
 OTHER_CHUNKS = "hybrid layouts with other cuts of the layers into chunks"
 _FEWEST = 2  # virtual stages of a device
 _MOST_NEAR = 6  # degrees near which layers are moved, beside known layouts,
-_SPARED = 1.25  # times what fits: layouts whose even cut needs up to so much are looked at, too,
+_SPARED = 1.25  # times what fits: layouts whose even cut needs up to so much are looked at, too, of
+_MOST_SPARED = 2  # degrees,
 _MOST_STARTS = 12  # from so many cuts,
 _HOPE = 1.02  # times the quickest of these at the most,
 _MOST_MOVES = 16  # one after another
@@ -399,7 +400,8 @@ def chunks_improved(
         return None
     known = [*found.rows[:1], *sorted(others, key=lambda row: row[0])[:1]]
     points = [_of_axes(found.cost, point) for _, point in known]
-    rows = [*points, *(row for spared in (1.0, _SPARED) for row in _near(found.cost, best_s, search, points, spared))]
+    rows = [*points, *_near(found.cost, best_s, search, points)]
+    rows += _near(found.cost, best_s, search, points, spared=_SPARED, most=_MOST_SPARED)
     best: tuple[float, Point] | None = None
     least_s, asked, cells, seen = best_s * (1 - GAIN), 0, 0, set[tuple[int, ...]]()
     for start in _starts(found.cost.first, rows, least_s, search):
@@ -422,7 +424,15 @@ def _of_axes(placed: HybridCost, point: Point) -> Point:
     return {name: {**plain, **point}.get(name, 0) for name in Space.of(placed).axes}
 
 
-def _near(placed: HybridCost, best_s: float, search: Search, known: Sequence[Point], spared: float) -> list[Point]:
+def _near(
+    placed: HybridCost,
+    best_s: float,
+    search: Search,
+    known: Sequence[Point],
+    *,
+    spared: float = 1.0,
+    most: int = _MOST_NEAR,
+) -> list[Point]:
     """Return even layouts of different degrees near which a quick one may be, the most hopeful first.
 
     To save memory they do no more than the known ones, if any, or nothing but shard the optimiser; in a brief search
@@ -440,7 +450,7 @@ def _near(placed: HybridCost, best_s: float, search: Search, known: Sequence[Poi
         values |= {one[name] for one in known}
         few[name] = tuple(value for value in axes[name].values if value in values)
     bounds = bounds.of_space(bounds.space.of_values(few))
-    wanted = Wanted(num_answers=_MOST_NEAR, group_by=COARSE, is_strict=True, counts=False)
+    wanted = Wanted(num_answers=most, group_by=COARSE, is_strict=True, counts=False)
     answer = solve(bounds.grid(), bounds.seconds, part, wanted)
     return [one for one in (answer.solution.value, *(point for _, point in answer.others)) if one is not None]
 
