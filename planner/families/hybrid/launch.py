@@ -23,6 +23,7 @@ from planner.families.hybrid.launch_network import (
     network_lines,
     not_expressed,
     program_of,
+    when,
     without_yarn,
 )
 from planner.frozen import frozen
@@ -43,11 +44,6 @@ _ALL_TO_ALL = "--moe-token-dispatcher-type alltoall"
 SHARDING = {2: "optim_grads", 3: "optim_grads_params"}
 
 
-def _if(is_so: bool, option: str) -> tuple[str, ...]:
-    """Return an option, or none."""
-    return (option,) if is_so else ()
-
-
 def other_program(program: str) -> str | None:
     """Return that there is no command for a program, if it is another one."""
     if program == MEGATRON_CORE:
@@ -66,16 +62,16 @@ def options(transformer: Transformer, chosen: HybridConfiguration, program: str 
 
     def value(name: str, *, is_written: bool = True, more: str = "") -> tuple[str, ...]:
         """Return the option of a decision that has a value."""
-        return _if(is_written, f"{flag[name]} {getattr(chosen, name)}{more}")
+        return when(is_written, f"{flag[name]} {getattr(chosen, name)}{more}")
 
     chunks, layers = chosen.pipeline * chosen.interleave, transformer.num_layers
     has_ends = layers % chunks != 0  # embedding and head are a layer each
     cut: tuple[str, ...] = (
-        *_if(
+        *when(
             chosen.interleave > 1 and not chosen.is_folded, f"{flag['interleave']} {(layers + 2 * has_ends) // chunks}"
         ),
-        *_if(has_ends, "--account-for-embedding-in-pipeline-split"),
-        *_if(has_ends, "--account-for-loss-in-pipeline-split"),
+        *when(has_ends, "--account-for-embedding-in-pipeline-split"),
+        *when(has_ends, "--account-for-loss-in-pipeline-split"),
     )
     if transformer.pattern is not None:  # which says where it is cut
         cut = ()
@@ -83,7 +79,7 @@ def options(transformer: Transformer, chosen: HybridConfiguration, program: str 
         cut = (f"--pipeline-model-parallel-layout '{layout}'",)
     sharding: tuple[str, ...] = ()
     if chosen.zero == 1 or chosen.offload_optimizer:  # which asks for both of these
-        offload = _if(chosen.offload_optimizer, "--use-precision-aware-optimizer")
+        offload = when(chosen.offload_optimizer, "--use-precision-aware-optimizer")
         sharding = ("--use-distributed-optimizer", *offload)
     elif chosen.zero:
         sharding = (
@@ -101,23 +97,23 @@ def options(transformer: Transformer, chosen: HybridConfiguration, program: str 
         *cut,
         *value("microbatch"),
         f"--global-batch-size {chosen.global_batch_size}",
-        *_if(chosen.sequence_parallel, flag["sequence_parallel"]),
+        *when(chosen.sequence_parallel, flag["sequence_parallel"]),
         *sharding,
-        *_if(chosen.shard > 0, f"{flag['shard']} {chosen.num_copies}"),
+        *when(chosen.shard > 0, f"{flag['shard']} {chosen.num_copies}"),
         *value("recompute", is_written=chosen.recompute != "none"),
         *value("recompute_modules", is_written=chosen.recompute_modules != LAYOUT["recompute_modules"].default),
-        *_if(chosen.recompute == "full", f"--recompute-method {'block' if chosen.recompute_layers else 'uniform'}"),
-        *_if(chosen.recompute == "full", f"{flag['recompute_layers']} {chosen.recompute_layers or 1}"),
-        *_if(chosen.overlap_data, flag["overlap_data"]),
-        *_if(chosen.overlap_data and chosen.zero > 0, "--overlap-param-gather"),
-        *_if(chosen.overlap_tensor, flag["overlap_tensor"]),
-        *_if(chosen.overlap_expert, flag["overlap_expert"]),
-        *_if(chosen.offload_optimizer, flag["offload_optimizer"]),
-        *_if(chosen.offload_percent < 100, f"{flag['offload_percent']} {chosen.offload_percent / 100:g}"),  # percent
-        *_if(chosen.offload_layers > 0, f"{flag['offload_layers']} {chosen.offload_layers}"),
-        *_if(chosen.has_modules_away, "--fine-grained-activation-offloading"),
+        *when(chosen.recompute == "full", f"--recompute-method {'block' if chosen.recompute_layers else 'uniform'}"),
+        *when(chosen.recompute == "full", f"{flag['recompute_layers']} {chosen.recompute_layers or 1}"),
+        *when(chosen.overlap_data, flag["overlap_data"]),
+        *when(chosen.overlap_data and chosen.zero > 0, "--overlap-param-gather"),
+        *when(chosen.overlap_tensor, flag["overlap_tensor"]),
+        *when(chosen.overlap_expert, flag["overlap_expert"]),
+        *when(chosen.offload_optimizer, flag["offload_optimizer"]),
+        *when(chosen.offload_percent < 100, f"{flag['offload_percent']} {chosen.offload_percent / 100:g}"),  # percent
+        *when(chosen.offload_layers > 0, f"{flag['offload_layers']} {chosen.offload_layers}"),
+        *when(chosen.has_modules_away, "--fine-grained-activation-offloading"),
         *value("offload_modules", is_written=chosen.has_modules_away),
-        *_if(
+        *when(
             chosen.order == ORDER_NAMES[1] and chosen.order in orders_of(transformer, chosen), "--use-tp-pp-dp-mapping"
         ),
     )
@@ -152,7 +148,7 @@ def _context_options(transformer: Transformer, chosen: HybridConfiguration, flag
     inner = int(neighbours(transformer, np.array([chosen.context]), np.array([chosen.tensor]))[0])
     return (
         f"{flag} {CONTEXT_METHODS[chosen.context_method]}",
-        *_if(
+        *when(
             chosen.context_method == "hierarchical",
             f"--hierarchical-context-parallel-sizes {inner} {chosen.context // inner}",
         ),
@@ -172,8 +168,8 @@ def gradient_options(chosen: HybridConfiguration, gradients: str | None, optimiz
     is_told = (is_alone or chosen.zero == 1) and not chosen.offload_optimizer and optimizer in PRECISION_AWARE
     return (
         "--grad-reduce-in-bf16",
-        *_if(is_alone and is_told, "--use-distributed-optimizer"),
-        *_if(is_told, "--use-precision-aware-optimizer"),
+        *when(is_alone and is_told, "--use-distributed-optimizer"),
+        *when(is_told, "--use-precision-aware-optimizer"),
     )
 
 
@@ -216,7 +212,7 @@ def low_precision_options(
     scope = ""
     if network is not None and network.experts is not None:
         scope = f" --cuda-graph-scope{' mamba' * (network.mamba is not None)} attn moe_router moe_preprocess"
-    graphs = _if(has_cuda_graphs, f"--cuda-graph-impl transformer_engine{scope} --te-rng-tracker")
+    graphs = when(has_cuda_graphs, f"--cuda-graph-impl transformer_engine{scope} --te-rng-tracker")
     if low is None:
         return graphs
     wide = f"--first-last-layers-bf16 --num-layers-at-start-in-bf16 0 --num-layers-at-end-in-bf16 {low.wide_layers}"
@@ -225,9 +221,9 @@ def low_precision_options(
     elif low.name == "mxfp8":
         kind = ("--fp8-format e4m3 --fp8-recipe mxfp8 --fp8-param-gather --reuse-grad-buf-for-mxfp8-param-ag",)
     else:
-        keeps = _if(low.recipe != "blockwise", "--fp8-param-gather")
+        keeps = when(low.recipe != "blockwise", "--fp8-param-gather")
         kind = (f"--fp8-format hybrid --fp8-recipe {FP8_RECIPES[low.recipe]}", *keeps)
-    return (*kind, *_if(low.wide_layers > 0, wide), *graphs)
+    return (*kind, *when(low.wide_layers > 0, wide), *graphs)
 
 
 _AWARE = "--use-distributed-optimizer --use-precision-aware-optimizer"
@@ -364,7 +360,7 @@ def launch_lines(transformer: Transformer, chosen: HybridConfiguration, launch: 
         *_HALVES.get(launch.dtype, ()),
         *gradient_options(chosen, launch.gradients, launch.optimizer),
         *launch.low,
-        *_if(is_alone, _ALL_TO_ALL),
+        *when(is_alone, _ALL_TO_ALL),
     ]
     groups += [" ".join(last)] if last else []
     groups = launch.with_own(groups, chosen)

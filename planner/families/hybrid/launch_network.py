@@ -182,11 +182,11 @@ def _sizes(network: Transformer) -> list[str]:
     return [
         f"--num-layers {network.num_main_layers} --hidden-size {network.hidden_size}",
         f"--ffn-hidden-size {network.feed_forward_size} --num-attention-heads {network.num_heads}",
-        *_if(
+        *when(
             network.num_kv_heads != network.num_heads,
             f"--group-query-attention --num-query-groups {network.num_kv_heads}",
         ),
-        *_if(is_wide, f"--kv-channels {network.head_size}"),
+        *when(is_wide, f"--kv-channels {network.head_size}"),
         f"--seq-length {network.sequence_length} --max-position-embeddings {positions}",
     ]
 
@@ -197,23 +197,23 @@ def _parts(network: Transformer) -> list[str]:
     positions = "yarn" if without_yarn(network) is not network else POSITIONS.get(network.positions)
     activation = ACTIVATIONS.get((network.is_gated, network.activation), "swiglu" if network.is_gated else "")
     return [
-        *_if(network.positions in POSITIONS, f"--position-embedding-type {positions}"),
+        *when(network.positions in POSITIONS, f"--position-embedding-type {positions}"),
         f"--normalization {NORMS[network.norm]} --norm-epsilon {number(figures.norm_epsilon)}",
-        *_if(figures.has_zero_centred_norms, "--apply-layernorm-1p"),
-        *_if(bool(activation), f"--{activation}"),
-        *_if(
+        *when(figures.has_zero_centred_norms, "--apply-layernorm-1p"),
+        *when(bool(activation), f"--{activation}"),
+        *when(
             figures.activation_limit is not None,
             f"--activation-func-clamp-value {number(figures.activation_limit or 0)}",
         ),
-        *_if(figures.gate_offset != 0, f"--glu-linear-offset {number(figures.gate_offset)}"),
-        *_if(not network.has_biases, "--disable-bias-linear"),
-        *_if(not network.has_biases and network.has_qkv_biases, "--add-qkv-bias"),
+        *when(figures.gate_offset != 0, f"--glu-linear-offset {number(figures.gate_offset)}"),
+        *when(not network.has_biases, "--disable-bias-linear"),
+        *when(not network.has_biases and network.has_qkv_biases, "--add-qkv-bias"),
         # Latent attention's narrow layers have norms.
-        *_if(network.has_query_key_norms or network.latent is not None, "--qk-layernorm"),
-        *_if(figures.has_query_key_l2_norms, "--qk-l2-norm"),
-        *_if(not network.has_tied_embeddings, "--untie-embeddings-and-output-weights"),
+        *when(network.has_query_key_norms or network.latent is not None, "--qk-layernorm"),
+        *when(figures.has_query_key_l2_norms, "--qk-l2-norm"),
+        *when(not network.has_tied_embeddings, "--untie-embeddings-and-output-weights"),
         # FlashAttention has no heads of two widths, and no sinks: there the program chooses.
-        *_if(network.latent is None and not network.has_sinks, "--attention-backend flash"),
+        *when(network.latent is None and not network.has_sinks, "--attention-backend flash"),
         "--attention-dropout 0 --hidden-dropout 0 --cross-entropy-loss-fusion",
         f"--init-method-std {number(figures.initial_deviation)}",
     ]
@@ -228,8 +228,8 @@ def _positions(network: Transformer) -> list[str]:
     found = [
         f"--rotary-base {int(rotary.base)} --rotary-percent {number(1.0 if is_latent else rotary.fraction)}",
         # Latent attention takes its numbers in neighbouring pairs by itself.
-        *_if(rotary.is_interleaved and not is_latent, "--rotary-interleaved"),
-        *_if(rotary.without_every > 0 and not is_latent, f"--no-rope-freq {rotary.without_every}"),
+        *when(rotary.is_interleaved and not is_latent, "--rotary-interleaved"),
+        *when(rotary.without_every > 0 and not is_latent, f"--no-rope-freq {rotary.without_every}"),
     ]
     if is_latent:  # whose own kind is YaRN, by a factor of 40
         is_yarn = scaling is not None and scaling.kind == "yarn"
@@ -271,7 +271,7 @@ def _latent(network: Transformer) -> list[str]:
         return []
     return [
         "--multi-latent-attention",
-        *_if(latent.query_rank is not None, f"--q-lora-rank {latent.query_rank}"),
+        *when(latent.query_rank is not None, f"--q-lora-rank {latent.query_rank}"),
         f"--kv-lora-rank {latent.key_value_rank} --qk-head-dim {latent.nope_size}",
         f"--qk-pos-emb-head-dim {latent.rope_size} --v-head-dim {latent.value_size}",
     ]
@@ -280,8 +280,8 @@ def _latent(network: Transformer) -> list[str]:
 def _layers(network: Transformer) -> list[str]:
     """Return the options of layers that are no full attention and feed-forward part."""
     found = [
-        *_if(network.has_sinks, "--softmax-type learnable"),
-        *_if(network.has_attention_gate, "--attention-output-gate"),
+        *when(network.has_sinks, "--softmax-type learnable"),
+        *when(network.has_attention_gate, "--attention-output-gate"),
     ]
     if network.num_mtp_layers:
         found.append(f"--mtp-num-layers {network.num_mtp_layers} --mtp-loss-scaling-factor {_MTP_SHARE}")
@@ -347,31 +347,31 @@ def _mixture(network: Transformer, dtype: str) -> list[str]:
     is_soft = routing.score == "softmax"
     return [
         f"--num-experts {experts.num_experts} --moe-router-topk {experts.top_k}",
-        *_if(
+        *when(
             experts.groups > 1,
             f"--moe-router-num-groups {experts.groups} --moe-router-group-topk {experts.top_groups}",
         ),
         f"--moe-ffn-hidden-size {experts.expert_size}",
-        *_if(experts.latent_size is not None, f"--moe-latent-size {experts.latent_size}"),
-        *_if(network.pattern is None and 0 in marks, f"--moe-layer-freq '({pattern})'"),
-        *_if(
+        *when(experts.latent_size is not None, f"--moe-latent-size {experts.latent_size}"),
+        *when(network.pattern is None and 0 in marks, f"--moe-layer-freq '({pattern})'"),
+        *when(
             experts.num_shared > 0,
             f"--moe-shared-expert-intermediate-size {experts.num_shared * experts.shared_size}",
         ),
-        *_if(experts.has_shared_gate, "--moe-shared-expert-gate"),  # from core 0.16 on
+        *when(experts.has_shared_gate, "--moe-shared-expert-gate"),  # from core 0.16 on
         f"--moe-router-score-function {routing.score}",
         # Scores of the chosen experts add up to one where softmax comes behind the choice.
-        *_if(is_soft and not routing.is_normalised, "--moe-router-pre-softmax"),
-        *_if(routing.scale != 1, f"--moe-router-topk-scaling-factor {number(routing.scale)}"),
-        *_if(
+        *when(is_soft and not routing.is_normalised, "--moe-router-pre-softmax"),
+        *when(routing.scale != 1, f"--moe-router-topk-scaling-factor {number(routing.scale)}"),
+        *when(
             _selects_by_bias(experts) and not is_soft,
             f"--moe-router-enable-expert-bias --moe-router-bias-update-rate {number(routing.bias_update_rate)}",
         ),
         f"--moe-router-load-balancing-type {AUXILIARY_LOSSES[routing.auxiliary_loss]}",
-        *_if(routing.auxiliary_loss != "none", f"--moe-aux-loss-coeff {number(routing.auxiliary_coefficient)}"),
-        *_if(routing.z_loss > 0, f"--moe-z-loss-coeff {number(routing.z_loss)}"),
-        *_if(routing.is_input_scaled, "--moe-apply-probs-on-input"),
-        *_if(dtype == "bf16", "--moe-grouped-gemm"),
+        *when(routing.auxiliary_loss != "none", f"--moe-aux-loss-coeff {number(routing.auxiliary_coefficient)}"),
+        *when(routing.z_loss > 0, f"--moe-z-loss-coeff {number(routing.z_loss)}"),
+        *when(routing.is_input_scaled, "--moe-apply-probs-on-input"),
+        *when(dtype == "bf16", "--moe-grouped-gemm"),
     ]
 
 
@@ -390,6 +390,6 @@ def _tokens(network: Transformer) -> list[str]:
     ]
 
 
-def _if(is_so: bool, option: str) -> tuple[str, ...]:
+def when(is_so: bool, option: str) -> tuple[str, ...]:
     """Return an option, or none."""
     return (option,) if is_so else ()
